@@ -26,7 +26,7 @@ const (
 
 // addToSets adds elements until all faults have ended.
 func (w *worker) addToSets(ctx context.Context) error {
-	lib, err := peer.Named(w.cfg.Library)
+	lib, err := libraryNamed(w.cfg.Library)
 	if err != nil {
 		return err
 	}
@@ -48,10 +48,12 @@ func (w *worker) addToSets(ctx context.Context) error {
 		}
 		locks, err = lib.Open(options)
 	}
+	keeper := &keeper{ttl: w.cfg.TTL}
 	var all sync.WaitGroup
 	for id := range w.cfg.Workers {
 		a := &adder{
-			w: w, id: id, locks: locks, sets: store, rng: rand.New(rand.NewPCG(w.cfg.Seed, uint64(w.cfg.Process*1000+id))),
+			w: w, id: id, locks: locks, keeper: keeper, sets: store,
+			rng: rand.New(rand.NewPCG(w.cfg.Seed, uint64(w.cfg.Process*1000+id))),
 		}
 		all.Go(func() {
 			for ctx.Err() == nil {
@@ -60,8 +62,8 @@ func (w *worker) addToSets(ctx context.Context) error {
 		})
 	}
 	all.Wait()
-	locks.Close()
-	return nil
+	keeper.all.Wait()
+	return locks.Close()
 }
 
 // dialTimeout is the default of go-redis and of rueidis.
@@ -76,12 +78,13 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // adder is one goroutine of a worker that adds elements to sets.
 type adder struct {
-	w     *worker
-	id    int
-	added uint64
-	rng   *rand.Rand
-	locks peer.Locks
-	sets  *sets
+	w      *worker
+	id     int
+	added  uint64
+	rng    *rand.Rand
+	locks  peer.Peer
+	keeper *keeper
+	sets   *sets
 }
 
 // add is one section.
@@ -125,15 +128,16 @@ func (a *adder) add(ctx context.Context) {
 }
 
 // lock tries until it has the lock. The hold is nil if ctx has ended before.
-func (a *adder) lock(ctx context.Context, name string) (history.Span, peer.Hold) {
+func (a *adder) lock(ctx context.Context, name string) (history.Span, *hold) {
 	s := history.Span{
 		Process: a.w.cfg.Process, Slot: a.w.cfg.Slot, Worker: a.id, Name: name, Form: a.w.cfg.Library, Write: true,
 		Owner: fmt.Sprintf("%d.%d.%d", a.w.cfg.Process, a.id, a.added), Called: now(),
 	}
 	for {
-		hold, err := a.locks.Lock(ctx, name)
+		taken, err := a.locks.Lock(ctx, name)
 		if err == nil {
-			s.Granted, s.Token = now(), uint64(hold.Token())
+			hold := a.keeper.keep(taken)
+			s.Granted, s.Token = now(), uint64(hold.token)
 			look(&s, hold)
 			return s, hold
 		}
@@ -149,7 +153,7 @@ func (a *adder) lock(ctx context.Context, name string) (history.Span, peer.Hold)
 }
 
 // read reads the sets of the lock, and begins an access to each.
-func (a *adder) read(s history.Span, hold peer.Hold) (accesses []history.Access, read []string) {
+func (a *adder) read(s history.Span, hold *hold) (accesses []history.Access, read []string) {
 	for _, guard := range guardsOf(hold) {
 		access := history.Access{
 			Name: setKey(s.Name, guard), Guarded: guard != bare, Process: s.Process, Token: s.Token, Called: now(),
@@ -165,7 +169,7 @@ func (a *adder) read(s history.Span, hold peer.Hold) (accesses []history.Access,
 }
 
 // look records that the lock was still held just before the look, if the library says so.
-func look(s *history.Span, hold peer.Hold) bool {
+func look(s *history.Span, hold *hold) bool {
 	at := now()
 	if !hold.Held(context.Background()) {
 		return false

@@ -5,10 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -48,27 +48,18 @@ func scenes() []scene {
 	}
 }
 
-// libraryNames are the names of the libraries that can be compared.
-func libraryNames() string {
-	var names []string
-	for _, lib := range peer.Libraries() {
-		names = append(names, lib.Name)
-	}
-	return strings.Join(names, ", ")
-}
-
 // compare runs the workload of sets with each library in each scene that it supports, and prints what was lost.
 func compare(ctx context.Context, cfg config, out io.Writer) error {
-	libraries := peer.Libraries()
-	if cfg.peers != "all" {
-		libraries = nil
-		for name := range strings.SplitSeq(cfg.peers, ",") {
-			lib, err := peer.Named(name)
-			if err != nil {
-				return err
-			}
-			libraries = append(libraries, lib)
+	if cfg.peers == "all" {
+		cfg.peers = strings.ReplaceAll(libraryNames(), ", ", ",")
+	}
+	var libraries []peer.Library
+	for name := range strings.SplitSeq(cfg.peers, ",") {
+		lib, err := libraryNamed(name)
+		if err != nil {
+			return err
 		}
+		libraries = append(libraries, lib)
 	}
 	if cfg.seed == 0 {
 		cfg.seed = rand.Uint64()
@@ -78,7 +69,7 @@ func compare(ctx context.Context, cfg config, out io.Writer) error {
 	var tallies []tally
 	for i, s := range scenes() {
 		for _, lib := range libraries {
-			if s.masters > 1 && !lib.Quorum || i > 0 && lib.Name == peer.None {
+			if s.masters > 1 && !lib.Quorum || i > 0 && lib.Name == noLock {
 				continue
 			}
 			one := tally{library: lib.Name, scene: s.name}
@@ -87,7 +78,7 @@ func compare(ctx context.Context, cfg config, out io.Writer) error {
 				return fmt.Errorf("seed %d, %s, %s: %w", cfg.seed, s.name, lib.Name, err)
 			}
 			if len(tallies) == 0 {
-				writeConditions(out, cfg, one.server, libraries)
+				writeConditions(out, cfg, one.server)
 			}
 			if len(tallies) == 0 || tallies[len(tallies)-1].scene != s.name {
 				fmt.Fprintf(out, "\n%s\n%s\n", s.name, tallyHead)
@@ -116,20 +107,14 @@ func broken(tallies []tally) error {
 	return nil
 }
 
-func writeConditions(out io.Writer, cfg config, server string, libraries []peer.Library) {
+func writeConditions(out io.Writer, cfg config, server string) {
 	fmt.Fprintf(out, "%s, %s on %s/%s, %d cores, %s\n", time.Now().UTC().Format(time.DateOnly), runtime.Version(),
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), server)
 	fmt.Fprintf(out, "seed %d, %v for each row, a fault every %v on average\n", cfg.seed, cfg.duration, cfg.gap/2)
 	fmt.Fprintf(out, "TTL %v, %d processes of %d goroutines, %d locks\n", peerTTL, cfg.processes, cfg.workers, cfg.names)
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return
-	}
-	for _, m := range info.Deps {
-		used := func(lib peer.Library) bool { return lib.Module == m.Path }
-		if slices.ContainsFunc(libraries, used) || m.Path == "github.com/redis/go-redis/v9" {
-			fmt.Fprintf(out, "%s %s\n", m.Path, m.Version)
-		}
+	versions := peer.Versions()
+	for _, path := range slices.Sorted(maps.Keys(versions)) {
+		fmt.Fprintf(out, "%s %s\n", path, versions[path])
 	}
 }
 

@@ -1,33 +1,29 @@
 package main
 
 import (
-	"bytes"
-	"image/color"
-	"os"
 	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 
-	"github.com/seed74116694/fencelock/chaos/peer"
+	"github.com/seed74116694/fencelock/chaos/chart"
 )
 
-// The marks of a row of the plot, in colours that most people with a colour vision deficiency can tell apart.
+// The marks of a row of the plot, in the colours of the other charts.
 var marks = []struct {
 	guard, legend string
 	style         draw.GlyphStyle
 }{
 	{bare, "without a guard", draw.GlyphStyle{
-		Color: color.RGBA{0xd5, 0x5e, 0x00, 0xff}, Radius: 5, Shape: draw.CircleGlyph{},
+		Color: chart.Colours[1], Radius: 5, Shape: draw.CircleGlyph{},
 	}},
 	{compared, "the store compares the lock's random value", draw.GlyphStyle{
-		Color: color.RGBA{0x9a, 0xa5, 0xb1, 0xff}, Radius: 6, Shape: draw.RingGlyph{},
+		Color: chart.Grey, Radius: 6, Shape: draw.RingGlyph{},
 	}},
 	{fenced, "the store compares the fencing token", draw.GlyphStyle{
-		Color: color.RGBA{0x00, 0x72, 0xb2, 0xff}, Radius: 5, Shape: draw.BoxGlyph{},
+		Color: chart.Colours[0], Radius: 5, Shape: draw.BoxGlyph{},
 	}},
 }
 
@@ -37,10 +33,9 @@ func plotLosses(file string, tallies []tally) error {
 	p := plot.New()
 	p.Title.Text = "Lost updates under pauses and faults"
 	p.X.Label.Text = "lost, of 1000 acknowledged writes"
-	p.Legend.Top = true
-	p.Legend.Padding = vg.Points(3)
+	p.Legend.Top, p.Legend.Padding = true, 3
 	p.Add(plotter.NewGrid())
-	tallies = slices.DeleteFunc(slices.Clone(tallies), func(y tally) bool { return y.library == peer.None })
+	tallies = slices.DeleteFunc(slices.Clone(tallies), func(y tally) bool { return y.library == noLock })
 	slices.Reverse(tallies) // the first row is on top
 	names := make([]string, len(tallies))
 	for i, y := range tallies {
@@ -66,16 +61,6 @@ func plotLosses(file string, tallies []tally) error {
 	}
 	p.X.Min, p.X.Max = 0, max(1.1*p.X.Max, 1)
 	p.NominalY(names...)
-	p.Y.Min, p.Y.Max = -0.5, float64(len(names))+1.5 // room for the legend
-	const width, rowHeight, margin = 25 * vg.Centimeter, 0.8 * vg.Centimeter, vg.Centimeter / 4
-	svg := vgsvg.New(width, vg.Length(len(names)+5)*rowHeight)
-	all := draw.New(svg)
-	all.SetColor(color.White)
-	all.Fill(all.Path())
-	p.Draw(draw.Crop(all, margin, -margin, margin, -margin))
-	var text bytes.Buffer
-	if _, err := svg.WriteTo(&text); err != nil {
-		return err
-	}
-	return os.WriteFile(file, text.Bytes(), 0o644)
+	p.Y.Min, p.Y.Max = -0.5, float64(len(names))-0.5
+	return chart.Save(p, vg.Length(len(names)+3)*chart.RowHeight, file)
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,7 +12,6 @@ import (
 
 	"github.com/seed74116694/fencelock/chaos/history"
 	"github.com/seed74116694/fencelock/chaos/peer"
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
@@ -21,7 +22,7 @@ func TestLockSets(t *testing.T) {
 	cfg := config{
 		deployment: servers, processes: 2, workers: 4, names: 2, duration: time.Second, gap: 300 * time.Millisecond, seed: 7,
 	}
-	tallies := []tally{{library: peer.None, scene: "one server"}, {library: "fencelock", scene: "one server"}}
+	tallies := []tally{{library: noLock, scene: "one server"}, {library: "fencelock", scene: "one server"}}
 	t.Run("run", func(t *testing.T) {
 		for i := range tallies {
 			t.Run(tallies[i].library, func(t *testing.T) {
@@ -52,7 +53,7 @@ func TestLockSets(t *testing.T) {
 	drawing, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Contains(t, string(drawing), "fencelock, one server")
-	require.NotContains(t, string(drawing), peer.None)
+	require.NotContains(t, string(drawing), noLock)
 }
 
 func TestTallyCounts(t *testing.T) {
@@ -93,7 +94,7 @@ func TestSets(t *testing.T) {
 	require.NoError(t, err)
 	defer store.close()
 	ctx := t.Context()
-	for guard, holds := range map[string][]shown{
+	for guard, holds := range map[string][]*hold{
 		compared: {{value: "a"}, {value: "b"}},
 		fenced:   {{token: 5}, {token: 6}},
 	} {
@@ -120,12 +121,50 @@ func TestSets(t *testing.T) {
 	require.Empty(t, elements(""))
 }
 
-// shown is what a hold shows to guards.
-type shown struct {
-	peer.Hold
-	value string
-	token fencing.Token
+// Each library excludes a second caller until the release, on one server or on several masters, knows how long, and
+// shows what a guard may ask for.
+func TestLibrariesExclude(t *testing.T) {
+	addrs := []string{testredis.Start(t).Addr(), testredis.Start(t).Addr(), testredis.Start(t).Addr()}
+	const ttl = 900 * time.Millisecond
+	for _, lib := range libraries() {
+		t.Run(lib.Name, func(t *testing.T) {
+			o := peer.Options{Addrs: addrs[:1], TTL: ttl, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+			}}
+			if lib.Quorum {
+				o.Addrs = addrs
+			}
+			k := &keeper{ttl: ttl}
+			defer k.all.Wait()
+			lock := func(ctx context.Context) (*hold, error) {
+				locks, err := lib.Open(o)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, locks.Close()) })
+				taken, err := locks.Lock(ctx, lib.Name)
+				if err != nil {
+					return nil, err
+				}
+				return k.keep(taken), nil
+			}
+			first, err := lock(t.Context())
+			require.NoError(t, err)
+			waiting, stop := context.WithCancel(t.Context())
+			time.AfterFunc(2*ttl, stop)
+			second, err := lock(waiting)
+			if lib.Name == noLock {
+				require.NotEqual(t, first.value, second.value)
+				return
+			}
+			require.Error(t, err, "it is kept for longer than its TTL")
+			require.True(t, first.Held(t.Context()))
+			require.NoError(t, first.Release(t.Context()))
+			second, err = lock(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, first.token > 0, second.token > first.token)
+			require.Equal(t, first.value != "", second.value != first.value)
+			require.NoError(t, second.Release(t.Context()))
+		})
+	}
+	_, err := libraryNamed("mutex")
+	require.ErrorContains(t, err, `"mutex"`)
 }
-
-func (h shown) Value() string        { return h.value }
-func (h shown) Token() fencing.Token { return h.token }

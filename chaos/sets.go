@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/chaos/peer"
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
 )
@@ -52,10 +51,10 @@ func openSets(addr string) (*sets, error) {
 func (s *sets) close() { s.client.Close() }
 
 // guardsOf returns the guards to which the hold can show what they ask for.
-func guardsOf(hold peer.Hold) []string {
+func guardsOf(hold *hold) []string {
 	var all []string
 	for _, guard := range guards {
-		if guard == compared && hold.Value() == "" || guard == fenced && hold.Token() == 0 {
+		if guard == compared && hold.value == "" || guard == fenced && hold.token == 0 {
 			continue
 		}
 		all = append(all, guard)
@@ -72,11 +71,11 @@ return 1`)
 )
 
 // read returns a set.
-func (s *sets) read(ctx context.Context, name, guard string, hold peer.Hold) (set string, err error) {
+func (s *sets) read(ctx context.Context, name, guard string, hold *hold) (set string, err error) {
 	key := setKey(name, guard)
 	switch guard {
 	case compared:
-		set, err = readAndNote.Exec(ctx, s.client, []string{key, key + ":reader"}, []string{hold.Value()}).ToString()
+		set, err = readAndNote.Exec(ctx, s.client, []string{key, key + ":reader"}, []string{hold.value}).ToString()
 	case fenced:
 		set, err = s.guard.Get(ctx, fenceOf(name, hold), key)
 	default:
@@ -89,11 +88,11 @@ func (s *sets) read(ctx context.Context, name, guard string, hold peer.Hold) (se
 }
 
 // write replaces a set.
-func (s *sets) write(ctx context.Context, name, guard string, hold peer.Hold, set string) error {
+func (s *sets) write(ctx context.Context, name, guard string, hold *hold, set string) error {
 	key := setKey(name, guard)
 	switch guard {
 	case compared:
-		keys, args := []string{key, key + ":reader"}, []string{hold.Value(), set}
+		keys, args := []string{key, key + ":reader"}, []string{hold.value, set}
 		done, err := writeIfNoted.Exec(ctx, s.client, keys, args).AsBool()
 		if err == nil && !done {
 			err = errRefused
@@ -106,8 +105,8 @@ func (s *sets) write(ctx context.Context, name, guard string, hold peer.Hold, se
 	}
 }
 
-func fenceOf(name string, hold peer.Hold) fencing.Fence {
-	return fencing.Fence{Resource: name, Token: hold.Token(), Mode: fencing.Write}
+func fenceOf(name string, hold *hold) fencing.Fence {
+	return fencing.Fence{Resource: name, Token: hold.token, Mode: fencing.Write}
 }
 
 func refused(err error) error {

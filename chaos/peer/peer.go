@@ -1,70 +1,78 @@
-// Package peer has one interface for the lock libraries that the same faults strike.
+// Package peer has the lock libraries that are measured, and floors: the cost of the same work on a bare client. All
+// have one interface, so that one workload measures them alike.
 package peer
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Locks is a lock library as one process uses it, with its own connections.
-type Locks interface {
-	// Lock returns when the caller has the lock of that name, or with an error: the caller may try again. The context
-	// has no deadline and outlives the hold, because some libraries end a hold with it.
+// Peer is one client of a lock library, with connections of its own.
+type Peer interface {
+	// Lock waits until the name is free, and takes it for the TTL of the options. ctx bounds the waiting; a library may
+	// also end the hold with it.
 	Lock(ctx context.Context, name string) (Hold, error)
-	// Close ends the connections and all goroutines.
-	Close()
+	// Close closes the connections. Remaining holds are left to expire.
+	Close() error
 }
 
-// Hold is a lock that was taken. Until its release it is renewed.
+// Hold is a lock that was taken.
 type Hold interface {
-	// Held reports whether the lock is still held, by the means that the library has for this question.
-	Held(ctx context.Context) bool
 	Release(ctx context.Context) error
-	// Token returns the fencing token, 0 if the library has none.
+}
+
+// Reader is a Peer that has read locks too.
+type Reader interface {
+	RLock(ctx context.Context, name string) (Hold, error)
+}
+
+// Extender is a Hold that ends after its TTL unless its user extends it. An error says that it is lost.
+type Extender interface {
+	Extend(ctx context.Context) error
+}
+
+// Kept is a Hold that its library keeps alive.
+type Kept interface {
+	Lost() bool
+}
+
+// Fenced is a Hold with a fencing token.
+type Fenced interface {
 	Token() fencing.Token
-	// Value returns the random value by which the servers know the hold, "" if the library does not show it.
-	Value() string
 }
 
-// Options are the arguments for opening a library.
+// ErrForgotten is the error of a Release if the servers did not know the hold any more.
+var ErrForgotten = errors.New("the servers have forgotten the hold")
+
+// Options are the arguments for opening a peer.
 type Options struct {
-	Addrs []string // of the masters: one, or all of a quorum
-	Dial  func(ctx context.Context, addr string) (net.Conn, error)
-	TTL   time.Duration
+	Addrs      []string             // of the masters: one, or all of a quorum; none for At
+	At         rueidis.ClientOption // the nodes of a Cluster, or the sentinels of a master
+	TTL        time.Duration
+	ClientName string // shown by the server, if the library can set it
+	// Dial opens a connection; nil: the library does.
+	Dial      func(ctx context.Context, addr string) (net.Conn, error)
+	Automatic bool // a client of rueidis that pipelines only what is sent at the same time
 }
 
-// Library opens one lock library.
+// Library opens peers of one kind.
 type Library struct {
 	Name   string
-	Module string // whose version belongs to the figures, "" if it has none
-	Quorum bool   // it can lock on several independent masters
-	Open   func(Options) (Locks, error)
+	Floor  bool                     // does less than a lock has to
+	Quorum bool                     // can lock on several masters
+	Queues bool                     // a waiter gets the lock despite a constant stream of requests
+	Keeps  bool                     // its holds outlive the TTL, by themselves or by Extend
+	Modes  bool                     // works over a bare client of rueidis, in either mode: Options.Automatic
+	Key    func(name string) string // a key of the lock, by which a Cluster finds its server
+	Open   func(Options) (Peer, error)
 }
 
-// None is the name of the library that locks nothing.
-const None = "no lock"
-
-// Libraries returns all libraries.
-func Libraries() []Library {
-	return []Library{
-		{Name: None, Open: openNone},
-		{Name: "redislock", Module: "github.com/bsm/redislock", Open: openRedislock},
-		{Name: "redsync", Module: "github.com/go-redsync/redsync/v4", Quorum: true, Open: openRedsync},
-		{Name: "rueidislock", Module: "github.com/redis/rueidis", Open: openRueidislock},
-		{Name: "fencelock", Quorum: true, Open: openFencelock},
-	}
-}
-
-// Named returns the library of that name.
-func Named(name string) (Library, error) {
-	for _, lib := range Libraries() {
-		if lib.Name == name {
-			return lib, nil
-		}
-	}
-	return Library{}, fmt.Errorf("no lock library is called %q", name)
-}
+// TTL is the TTL of every lock, except in workloads about TTLs. It is long enough that nothing is renewed while a pair
+// is measured.
+const TTL = 10 * time.Second

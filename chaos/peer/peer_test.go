@@ -2,7 +2,6 @@ package peer_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -10,58 +9,109 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/chaos/peer"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// Each library excludes a second caller until the release, on one server or on several masters, and shows what a guard
-// may ask for.
-func TestLibrariesExclude(t *testing.T) {
-	servers := []string{testredis.Start(t).Addr(), testredis.Start(t).Addr(), testredis.Start(t).Addr()}
-	for _, lib := range peer.Libraries() {
-		addrs := servers[:1]
-		if lib.Quorum {
-			addrs = servers
-		}
-		t.Run(lib.Name, func(t *testing.T) {
-			first, second := open(t, lib, addrs), open(t, lib, addrs)
-			hold, err := first.Lock(t.Context(), lib.Name)
-			require.NoError(t, err)
-			require.True(t, hold.Held(t.Context()))
-			waiting, stop := context.WithCancel(t.Context())
-			time.AfterFunc(50*time.Millisecond, stop)
-			other, err := second.Lock(waiting, lib.Name)
-			if lib.Name == peer.None {
-				require.NoError(t, err)
-				require.NotEqual(t, hold.Value(), other.Value())
-				return
-			}
-			require.Error(t, err)
-			require.NoError(t, hold.Release(t.Context()))
-			other, err = second.Lock(t.Context(), lib.Name)
-			require.NoError(t, err)
-			if hold.Token() > 0 {
-				require.Greater(t, other.Token(), hold.Token())
-			}
-			if hold.Value() != "" {
-				require.NotEqual(t, hold.Value(), other.Value())
-			}
-			require.NoError(t, other.Release(t.Context()))
-		})
-	}
-	_, err := peer.Named("mutex")
-	require.ErrorContains(t, err, `"mutex"`)
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-peer")
+	goleak.VerifyTestMain(m)
 }
 
-func open(t *testing.T, lib peer.Library, addrs []string) peer.Locks {
+func addrs(t *testing.T, n int) (all []string) {
 	t.Helper()
-	locks, err := lib.Open(peer.Options{Addrs: addrs, TTL: 10 * time.Second, Dial: func(
-		ctx context.Context, addr string,
-	) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	}})
+	for range n {
+		all = append(all, testredis.Start(t).Addr())
+	}
+	return all
+}
+
+func open(t *testing.T, lib peer.Library, servers []string) peer.Peer {
+	t.Helper()
+	p, err := lib.Open(peer.Options{Addrs: servers, TTL: peer.TTL, ClientName: "test"})
 	require.NoError(t, err)
-	t.Cleanup(locks.Close)
-	return locks
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+// Whatever is no floor excludes others, and lets them in afterwards; whatever queues does so without being asked again.
+func TestPeersAreLocks(t *testing.T) {
+	servers := addrs(t, 1)
+	for _, lib := range peer.Select(func(l peer.Library) bool { return !l.Floor || l.Queues }) {
+		t.Run(lib.Name, func(t *testing.T) {
+			one, other := open(t, lib, servers), open(t, lib, servers)
+			held, err := one.Lock(t.Context(), lib.Name)
+			require.NoError(t, err)
+			waiting, giveUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer giveUp()
+			_, err = other.Lock(waiting, lib.Name)
+			require.Error(t, err, "it is held")
+			require.ErrorIs(t, waiting.Err(), context.DeadlineExceeded)
+			if lib.Floor {
+				return // a waiter of the bare queue cannot give up its place
+			}
+			require.NoError(t, held.Release(t.Context()))
+			again, err := other.Lock(t.Context(), lib.Name)
+			require.NoError(t, err)
+			require.NoError(t, again.Release(t.Context()))
+		})
+	}
+}
+
+func TestBareQueueHandsOver(t *testing.T) {
+	servers := addrs(t, 1)
+	lib := peer.Named(peer.FloorQueue)[0]
+	one, other := open(t, lib, servers), open(t, lib, servers)
+	held, err := one.Lock(t.Context(), "name")
+	require.NoError(t, err)
+	got := make(chan error, 1)
+	go func() {
+		next, err := other.Lock(t.Context(), "name")
+		if err == nil {
+			err = next.Release(t.Context())
+		}
+		got <- err
+	}()
+	require.NoError(t, held.Release(t.Context()))
+	require.NoError(t, <-got)
+}
+
+func TestPeersOverAQuorum(t *testing.T) {
+	servers := addrs(t, 3)
+	for _, lib := range peer.Select(func(l peer.Library) bool { return l.Quorum }) {
+		t.Run(lib.Name, func(t *testing.T) {
+			p := open(t, lib, servers)
+			for range 2 {
+				held, err := p.Lock(t.Context(), lib.Name)
+				require.NoError(t, err)
+				require.NoError(t, held.Release(t.Context()))
+			}
+		})
+	}
+}
+
+// Whatever keeps locks outlives their TTL, by itself or by extensions, and knows when it does not.
+func TestPeersKeepTheirLocks(t *testing.T) {
+	const ttl = 600 * time.Millisecond
+	servers := addrs(t, 1)
+	for _, lib := range peer.Select(func(l peer.Library) bool { return l.Keeps }) {
+		t.Run(lib.Name, func(t *testing.T) {
+			p, err := lib.Open(peer.Options{Addrs: servers, TTL: ttl})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, p.Close()) }()
+			held, err := p.Lock(t.Context(), lib.Name)
+			require.NoError(t, err)
+			kept, byItself := held.(peer.Kept)
+			extender, byUser := held.(peer.Extender)
+			require.True(t, byItself != byUser, "one of the two")
+			if byUser {
+				require.NoError(t, extender.Extend(t.Context()))
+				require.NoError(t, held.Release(t.Context()))
+				require.Error(t, extender.Extend(t.Context()))
+				return
+			}
+			require.False(t, kept.Lost())
+			require.NoError(t, held.Release(t.Context()))
+		})
+	}
 }

@@ -2,76 +2,81 @@ package peer
 
 import (
 	"context"
-	"sync/atomic"
+	"errors"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	redsyncgoredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	redsyncrueidis "github.com/go-redsync/redsync/v4/redis/rueidis"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/seed74116694/fencelock/fencing"
+	"github.com/redis/rueidis/rueidiscompat"
 )
 
-// redsyncs has the defaults of redsync but for the expiry.
-type redsyncs struct {
-	clients []*redis.Client
-	sync    *redsync.Redsync
-	ttl     time.Duration
-	keeper  *keeper
+// redsyncPeer polls, with redsync's default delays.
+type redsyncPeer struct {
+	sync  *redsync.Redsync
+	ttl   time.Duration
+	close func() error
 }
 
-func openRedsync(o Options) (Locks, error) {
-	l := &redsyncs{ttl: o.TTL, keeper: newKeeper(o.TTL)}
-	var pools []redsyncredis.Pool
-	for _, addr := range o.Addrs {
-		client := dialGoRedis(o, addr)
-		l.clients, pools = append(l.clients, client), append(pools, goredis.NewPool(client))
-	}
-	l.sync = redsync.New(pools...)
-	return l, nil
-}
-
-func (l *redsyncs) Lock(ctx context.Context, name string) (Hold, error) {
-	m := l.sync.NewMutex(name, redsync.WithExpiry(l.ttl))
-	if err := m.LockContext(ctx); err != nil {
+func openRedsyncRueidis(o Options) (Peer, error) {
+	clients, err := dial(o)
+	if err != nil {
 		return nil, err
 	}
-	h := &redsyncHold{Mutex: m, value: m.Value()}
-	until := m.Until()
-	h.until.Store(&until)
-	h.stop = l.keeper.keep(func(ctx context.Context) bool {
-		if ok, _ := m.ExtendContext(ctx); ok {
-			until := m.Until()
-			h.until.Store(&until)
-		}
-		return time.Now().Before(m.Until())
-	})
-	return h, nil
+	var pools []redsyncredis.Pool
+	for _, c := range clients {
+		pools = append(pools, redsyncrueidis.NewPool(rueidiscompat.NewAdapter(c)))
+	}
+	return &redsyncPeer{sync: redsync.New(pools...), ttl: o.TTL, close: func() error {
+		closeAll(clients)
+		return nil
+	}}, nil
 }
 
-func (l *redsyncs) Close() {
-	l.keeper.all.Wait()
-	for _, client := range l.clients {
-		_ = client.Close()
+func openRedsyncGoRedis(o Options) (Peer, error) {
+	var clients []*redis.Client
+	var pools []redsyncredis.Pool
+	for _, addr := range o.Addrs {
+		c := o.goRedis(addr)
+		clients, pools = append(clients, c), append(pools, redsyncgoredis.NewPool(c))
+	}
+	return &redsyncPeer{sync: redsync.New(pools...), ttl: o.TTL, close: func() (err error) {
+		for _, c := range clients {
+			err = errors.Join(err, c.Close())
+		}
+		return err
+	}}, nil
+}
+
+// Lock continues after redsync has given up, which it does after 32 tries.
+func (p *redsyncPeer) Lock(ctx context.Context, name string) (Hold, error) {
+	m := p.sync.NewMutex(name, redsync.WithExpiry(p.ttl))
+	for {
+		err := m.LockContext(ctx)
+		if err == nil {
+			return redsyncHold{m}, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if _, taken := errors.AsType[*redsync.ErrTaken](err); !taken && !errors.Is(err, redsync.ErrFailed) {
+			return nil, err
+		}
 	}
 }
 
-type redsyncHold struct {
-	*redsync.Mutex
-	value string
-	until atomic.Pointer[time.Time] // Mutex.Until, which an extension writes
-	stop  context.CancelFunc
-}
+func (p *redsyncPeer) Close() error { return p.close() }
 
-// Held looks at the time of validity, as redsync advises where it deprecates Mutex.Valid.
-func (h *redsyncHold) Held(context.Context) bool { return time.Now().Before(*h.until.Load()) }
+type redsyncHold struct{ *redsync.Mutex }
 
-func (h *redsyncHold) Release(ctx context.Context) error {
-	h.stop()
+func (h redsyncHold) Release(ctx context.Context) error {
 	_, err := h.UnlockContext(ctx)
 	return err
 }
 
-func (h *redsyncHold) Token() fencing.Token { return 0 }
-func (h *redsyncHold) Value() string        { return h.value }
+func (h redsyncHold) Extend(ctx context.Context) error {
+	_, err := h.ExtendContext(ctx)
+	return err
+}

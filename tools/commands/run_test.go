@@ -76,7 +76,7 @@ func runnerOf(command string, runTests func(*testing.T, string)) func(*testing.T
 		"go run ./bench":             runBench,
 		"go run ./cmd/fencelock ":    askForFlags,
 		"go build -o /tmp/fencelock": buildCommand,
-		"go run -C bench/peers . ":   listWorkloads,
+		"go run -C chaos ./measure ": listWorkloads,
 		"go run -C tools ./noise ":   underNoise,
 		"FENCELOCK_NOISE=":           underNoise,
 		"redis-cli ":                 askRedis,

@@ -1,0 +1,153 @@
+package server_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/chaos/measure/internal/server"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
+)
+
+func TestMain(m *testing.M) {
+	server.ServeDelayed()
+	scratch.Use("fencelock-server")
+	goleak.VerifyTestMain(m)
+}
+
+// start skips without the program; where CI=true it fails instead.
+func start(t *testing.T) (*server.Server, rueidis.Client) {
+	t.Helper()
+	if !server.Installed() {
+		const missing = "no redis-server on PATH: install the Debian package redis-server"
+		if os.Getenv("CI") == "true" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	s, err := server.Start(t.Context(), server.Default)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		_, err := net.Dial("tcp", s.Addr)
+		require.Error(t, err, "the process has ended")
+	})
+	client := connect(t, s, "probe")
+	return s, client
+}
+
+func connect(t *testing.T, s *server.Server, name string) rueidis.Client {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true, ClientName: name,
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+func command(t *testing.T, c rueidis.Client, words ...string) {
+	t.Helper()
+	err := c.Do(t.Context(), c.B().Arbitrary(words...).Build()).Error()
+	require.True(t, err == nil || rueidis.IsRedisNil(err), "%v: %v", words, err)
+}
+
+func TestADelayedServer(t *testing.T) {
+	const each = 20 * time.Millisecond
+	s, _ := start(t)
+	proxy, err := server.Delay(t.Context(), s, each)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, proxy.Close()) }()
+	delayed := *s
+	delayed.Addr = proxy.Addr
+	client := connect(t, &delayed, "delayed")
+	began := time.Now()
+	command(t, client, "SET", "key", "value")
+	require.GreaterOrEqual(t, time.Since(began), 2*each)
+	require.NoError(t, proxy.Close())
+	require.Error(t, client.Do(t.Context(), client.B().Arbitrary("PING").Build()).Error(), "it is no process any more")
+}
+
+func TestMonitorTellsSentFromInside(t *testing.T) {
+	s, client := start(t)
+	m, err := s.Monitor(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close()) }()
+	command(t, client, "EVAL", "redis.call('SET', 'a', 'lua]') return redis.call('GET', 'a')", "0")
+	command(t, client, "GET", "b] \"PING\"")
+	command(t, client, "PING")
+	got, err := m.Count(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, server.Calls{Sent: 2, Inside: 2}, got)
+	got, err = m.Count(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, got, "since the last count")
+}
+
+func TestFootprint(t *testing.T) {
+	s, client := start(t)
+	f, err := s.Footprint(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, f)
+	command(t, client, "SET", "a", strings.Repeat("x", 1000), "PX", "60000")
+	command(t, client, "SET", "b", "1")
+	f, err = s.Footprint(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, f.Keys)
+	require.Equal(t, 1, f.Forever)
+	require.Greater(t, f.Bytes, int64(1000))
+	require.LessOrEqual(t, f.Longest, time.Minute)
+	require.Positive(t, f.Longest)
+	require.NoError(t, s.Flush(t.Context()))
+	f, err = s.Footprint(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, f)
+}
+
+func TestTimesOfOneClient(t *testing.T) {
+	s, client := start(t)
+	stop, err := s.Timed(t.Context())
+	require.NoError(t, err)
+	const slow = "local n = 0 for i = 1, 20000 do n = n + redis.call('STRLEN', 'a') end return n"
+	command(t, client, "EVAL", slow, "0")
+	command(t, connect(t, s, "crowd"), "EVAL", slow, "0")
+	times, err := s.Times(t.Context(), "probe")
+	require.NoError(t, err)
+	require.Len(t, times, 1, "the script, which what others call does not drive out of the log")
+	times, err = s.Times(t.Context(), "somebody else")
+	require.NoError(t, err)
+	require.Empty(t, times)
+	require.NoError(t, s.ForgetTimes(t.Context()))
+	require.NoError(t, stop(t.Context()))
+	command(t, client, "EVAL", slow, "0")
+	times, err = s.Times(t.Context(), "probe")
+	require.NoError(t, err)
+	require.Empty(t, times)
+}
+
+func TestCPUAndCommandsGrow(t *testing.T) {
+	s, client := start(t)
+	before, err := s.Commands(t.Context())
+	require.NoError(t, err)
+	command(t, client, "EVAL", "for i = 1, 10 do redis.call('GET', 'a') end", "0")
+	after, err := s.Commands(t.Context())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, after-before, int64(11), "those inside scripts are counted")
+	used, err := s.CPU(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, used)
+}
+
+func TestStartEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := server.Start(ctx, server.Default)
+	require.Error(t, err)
+}
