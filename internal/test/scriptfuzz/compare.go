@@ -425,7 +425,7 @@ func (p *Player) keepsPromises() error {
 		}
 	}
 	waits := len(p.m.queue) > 0 && p.m.until(p.m.queue[0]) > p.m.ms()
-	if waits && len(p.m.holds) == 0 && p.voted && p.goodVote().code == 0 {
+	if waits && len(p.m.holds) == 0 && p.voted && p.goodVote(0).code == 0 {
 		return fmt.Errorf("the lock is free, and %+v waits", *p.m.queue[0])
 	}
 	for _, h := range in {

@@ -268,10 +268,10 @@ func (p *Player) call(s step) error {
 			return nil // it has not read the clock, so it has purged nothing
 		}
 		if name == scripts.Release || name == scripts.Refresh {
-			return p.settle(number(got[2]))
+			return p.settle(number(got[2]), p.ahead(s))
 		}
 		if name == scripts.Acquire || name == scripts.Break {
-			return p.settle(1)
+			return p.settle(1, p.ahead(s))
 		}
 	}
 	if p.strays {
@@ -310,21 +310,30 @@ func (p *Player) makeRoom(s step) error {
 	if !p.m.isBeyond(limit) && (limit == bound || !p.m.isBeyond(bound) || len(p.m.queue) == 0) {
 		return nil
 	}
-	return p.settle(1)
+	return p.settle(1, 0)
 }
 
-// goodVote is the vote on a call by a client that has read the marker.
-func (p *Player) goodVote() verdict {
+// goodVote is the vote on a call by a client that has read the marker, with a proposal that is so far ahead.
+func (p *Player) goodVote(ahead int64) verdict {
 	if p.m.several {
-		return p.marker.vote(p.us, p.us, p.marker.id, false)
+		return p.marker.vote(p.us, p.us+ahead, p.marker.id, false)
 	}
 	return verdict{floor: p.us}
 }
 
-// settle goes on with what a call has left, as its reply says.
-func (p *Player) settle(more int64) error {
+// ahead is how far the proposal of the call that ran is ahead, if it let waiters in. The model lets all waiters in at
+// once, and the scripts by several calls.
+func (p *Player) ahead(s step) int64 {
+	if !p.m.several || !p.voted {
+		return 0
+	}
+	return s.Vote.Ahead
+}
+
+// settle goes on with what a call has left, as its reply says, with a proposal that is so far ahead.
+func (p *Player) settle(more, ahead int64) error {
 	if more&1 == 1 {
-		p.m.begin(p.us, p.goodVote())
+		p.m.begin(p.us, p.goodVote(ahead))
 		p.voted = p.m.verdict.code == 0
 		p.m.refresh(nil, "-", 0, false)
 		p.forgetProcesses()
@@ -334,7 +343,7 @@ func (p *Player) settle(more int64) error {
 			clear(p.m.ended)
 			return nil
 		}
-		got, err := p.run(step{Do: string(scripts.Refresh), Vote: &voteArg{Seen: "now"}}, []any{"-", 0, 0})
+		got, err := p.run(step{Do: string(scripts.Refresh), Vote: &voteArg{Seen: "now", Ahead: ahead}}, []any{"-", 0, 0})
 		if err != nil {
 			return err
 		}
@@ -502,7 +511,7 @@ func (p *Player) finish() error {
 		if err := p.jump(p.latest - p.us + 1_000_000_000); err != nil {
 			return err
 		}
-		if err := p.settle(1); err != nil {
+		if err := p.settle(1, 0); err != nil {
 			return err
 		}
 	}
@@ -536,7 +545,7 @@ func (p *Player) jump(us int64) error {
 	p.setClock(p.us + us)
 	p.m.us = p.us
 	if _, err = p.dumped(); err == nil && lost { // reading a key that has expired deletes it for good
-		err = p.settle(1)
+		err = p.settle(1, 0)
 	}
 	return err
 }
@@ -544,7 +553,7 @@ func (p *Player) jump(us int64) error {
 // lose deletes a key of the lock. Nothing that had expired is left before, since a record may outlive its member. A
 // lost queue is repaired by the next refresh of a waiter.
 func (p *Player) lose(suffix string) error {
-	if err := p.settle(1); err != nil {
+	if err := p.settle(1, 0); err != nil {
 		return err
 	}
 	p.note("lose %q", suffix)
@@ -573,7 +582,7 @@ func (p *Player) lose(suffix string) error {
 		}
 	case ":q":
 		p.lost[1] = true
-		return p.settle(1)
+		return p.settle(1, 0)
 	case ":x":
 		p.lost[2] = true
 	}
