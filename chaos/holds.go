@@ -66,7 +66,8 @@ func (r *holds) change(c scriptfuzz.Change) {
 		h.Lost = !stood && h.Until > at
 		switch {
 		case stands >= 0 && stood && r.continues(h, c.After[stands]):
-			h.Until = r.monotonic(c.After[stands].Expiry * int64(time.Millisecond))
+			// A clock that went ahead has not ended it before now.
+			h.Until = max(min(h.Until, at), r.monotonic(c.After[stands].Expiry*int64(time.Millisecond)))
 			h.Ends = h.Ends || c.After[stands].Token == 0
 			continue
 		case stood && stands < 0:

@@ -18,12 +18,17 @@ func TestHoldsOfAMaster(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		changes []scriptfuzz.Change // after the grant of token 5
+		skew    time.Duration       // of the master's clock, before them
 		want    []history.Hold
 	}{
 		"it stands": {want: []history.Hold{{Token: 5}}},
 		"it is renewed": {
 			changes: []scriptfuzz.Change{{Before: standing(5), After: standing(5)}},
 			want:    []history.Hold{{Token: 5}},
+		},
+		"its master's clock goes ahead": {
+			changes: []scriptfuzz.Change{{Before: standing(5), After: standing(5)}}, skew: 2 * time.Minute,
+			want: []history.Hold{{Token: 5}},
 		},
 		"it is released": {changes: []scriptfuzz.Change{{Before: standing(5)}}, want: []history.Hold{{Token: 5}}},
 		"it is raised": {
@@ -42,6 +47,7 @@ func TestHoldsOfAMaster(t *testing.T) {
 			for _, change := range append([]scriptfuzz.Change{{After: standing(5)}}, c.changes...) {
 				change.Key, change.Micros = "fencelock:{n}", time.Now().UnixMicro()
 				r.change(change)
+				r.skewed(c.skew)
 			}
 			all := r.take()
 			require.Len(t, all, len(c.want))

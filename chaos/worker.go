@@ -285,7 +285,7 @@ func (w *worker) dial(master endpoint) (rueidis.Client, error) {
 func (w *worker) variant() []rwlock.Option {
 	return [][]rwlock.Option{
 		nil,
-		{rwlock.WithTTL(w.cfg.TTL / 2), rwlock.WithReleaseTimeout(100 * time.Millisecond)},
+		{rwlock.WithTTL(w.cfg.TTL / 2), rwlock.WithReleaseTimeout(w.cfg.TTL / 2)}, // what Close leaves expires with it
 		{rwlock.WithMaxWait(w.cfg.TTL), rwlock.WithMeta("another locker")},
 		{rwlock.WithLinger(w.cfg.TTL / 8)},
 	}[rand.IntN(4)]

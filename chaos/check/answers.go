@@ -41,13 +41,16 @@ func Answers(h *history.History, slack Slack) (found []Violation, judged int) {
 // isCalm reports whether nothing can have kept a quorum from answering the call, or from having answered the calls
 // shortly before it.
 func isCalm(h *history.History, a history.Answer, slack Slack) bool {
-	faults := make([]history.Fault, 0, 16)
+	faults, back := make([]history.Fault, 0, 16), slack.Back
+	if a.Got == "lost" { // before the call, perhaps
+		back = slack.Settled
+	}
 	for _, f := range h.Faults {
 		switch {
 		case f.Kind != history.Still:
 			faults = append(faults, f)
 		case f.Process != 0 && f.Process != a.Process: // no other process uses the name
-		case f.From < a.Ended && f.Until > a.Called-int64(slack.Back):
+		case f.From < a.Ended && f.Until > a.Called-int64(back):
 			return false
 		}
 	}

@@ -22,7 +22,11 @@ func TestAnswers(t *testing.T) {
 		faults         []history.Fault
 		judged, broken int
 	}{
-		"as foreseen":         {judged: 1},
+		"as foreseen": {judged: 1},
+		"a loss while its process stood still before": {
+			change: func(a *history.Answer) { a.Got, a.Never = "lost", nil },
+			faults: []history.Fault{{Kind: history.Still, Process: 1, From: at(18), Until: at(19)}},
+		},
 		"not as foreseen":     {change: func(a *history.Answer) { a.Got = "contended" }, judged: 1, broken: 1},
 		"what is never right": {change: func(a *history.Answer) { a.Got = "lost" }, judged: 1, broken: 1},
 		"the same, under a fault": {
