@@ -105,7 +105,7 @@ func WithBackgroundRelease() LockOption {
 
 // WithLinger keeps the lock of an RWMutex in this process for this time after the last Unlock. Another Lock then costs
 // no command. A waiter in another process ends it at once, and so does Close; single attempts there fail meanwhile.
-// After a write each read gets a new token: see docs/fencing.md. It is positive, and off by default.
+// After a write each read gets a new token: see docs/guide.md. It is positive, and off by default.
 func WithLinger(d time.Duration) MutexOption {
 	return settings.MutexOption(func(l *settings.Lock) { l.Linger = l.Positive("WithLinger", d) })
 }

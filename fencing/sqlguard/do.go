@@ -57,7 +57,7 @@ import (
 // ends the transaction when it has been idle for longer than the lease behind ctx's fence, or ctx itself, had left when
 // Do began, but not before a second; see [fencing.Deadline]. It does not count as idle while rows are half read: a
 // process that is paused there keeps the next holder waiting. The other databases have no such limit for a transaction;
-// docs/fencing.md describes their settings.
+// docs/fencing-sql.md describes their settings.
 func (g *Guard) Do(ctx context.Context, db DB, f fencing.Fence, work func(context.Context, *sql.Tx) error) error {
 	return g.DoAll(ctx, db, []fencing.Fence{f}, work)
 }

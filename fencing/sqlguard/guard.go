@@ -325,7 +325,7 @@ var schemas = map[Dialect]string{
 // bytes), max_write and max_read, and in MySQL claims, which only has to change.
 //
 // A row must stay as long as a holder may still present an old token for its resource, and must be restored from an
-// older backup only together with the data. docs/fencing.md has the statement that deletes older rows.
+// older backup only together with the data. docs/fencing-sql.md has the statement that deletes older rows.
 func (g *Guard) Schema() string {
 	return strings.ReplaceAll(schemas[g.dialect], "{table}", g.table)
 }

@@ -191,7 +191,7 @@ func TestPausedHolderDoesNotBlockTheNext(t *testing.T) {
 	requireOvertaken(t, ctx, store.Dialect, db, db, guard)
 }
 
-// What docs/fencing.md advises where a transaction cannot have a limit of its own: one of the connection.
+// What docs/fencing-sql.md advises where a transaction cannot have a limit of its own: one of the connection.
 func TestPausedHolderOnAConnectionWithALimit(t *testing.T) {
 	for name, limit := range map[string]string{
 		"MariaDB": "?idle_write_transaction_timeout=1",

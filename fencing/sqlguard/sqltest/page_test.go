@@ -14,10 +14,10 @@ import (
 	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
 )
 
-// onPage returns the statements of docs/fencing.md that match a pattern.
+// onPage returns the statements of docs/fencing-sql.md that match a pattern.
 func onPage(t *testing.T, pattern string) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/fencing.md")
+	page, err := os.ReadFile("../../../docs/fencing-sql.md")
 	require.NoError(t, err)
 	found := regexp.MustCompile(pattern).FindAllString(string(page), -1)
 	require.NotEmpty(t, found)
