@@ -37,7 +37,7 @@ func TestNoBinaryIsCommitted(t *testing.T) {
 // Every line that the library logs, every exported error of a lock and every reason of a loss has a row in the page for
 // operators.
 func TestRunbookHasEveryLineAndError(t *testing.T) {
-	page, err := os.ReadFile("docs/runbook.md")
+	page, err := os.ReadFile("docs/operate.md")
 	require.NoError(t, err)
 	var lines, names int
 	for path, text := range files(t, ".go") {

@@ -33,7 +33,7 @@ var regions = []region{
 }
 
 // A client over long links locks and releases a free lock in one round trip each to the master that completes its
-// quorum. Time is fake: what is counted is the protocol's, without a machine. docs/sizing.md has the table.
+// quorum. Time is fake: what is counted is the protocol's, without a machine. docs/operate.md has the table.
 func TestAcrossRegions(t *testing.T) {
 	for _, r := range regions {
 		t.Run(r.name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func WithPrefix(prefix string) Option {
 }
 
 // WithLogger sets the logger. At level Warn it gets losses, failing renewals and releases, and servers that do not
-// answer, refuse, abstain or may evict locks; at level Info their return. docs/runbook.md has each line. Without this
+// answer, refuse, abstain or may evict locks; at level Info their return. docs/operate.md has each line. Without this
 // option nothing is logged. The logger may block: it runs on the goroutine of the Trace functions.
 func WithLogger(logger *slog.Logger) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Logger = logger })

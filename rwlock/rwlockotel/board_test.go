@@ -162,7 +162,7 @@ func observability(t *testing.T) string {
 	if _, err := os.Stat("../../go.work"); os.IsNotExist(err) {
 		t.Skip("no ../../go.work: run it in a clone of the repository")
 	}
-	page, err := os.ReadFile("../../docs/observability.md")
+	page, err := os.ReadFile("../../docs/operate.md")
 	require.NoError(t, err)
 	return string(page)
 }

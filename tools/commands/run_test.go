@@ -28,7 +28,7 @@ var elsewhere = map[string]string{
 	"go get github.com/seed74116694/fencelock/locktest": "tools/release, from a module proxy",
 
 	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "a release; the line below it in " +
-		"docs/operations.md builds the same program",
+		"docs/operate.md builds the same program",
 	"go run -C tools ./release v0.2.0":   "tools/release",
 	"go run -C tools ./release -changes": "tools/release",
 	"go test ./release":                  "tools/release",
