@@ -7,6 +7,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -71,8 +72,8 @@ func checkMasters(masters []rueidis.Client) error {
 func Open(addrs []string, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	options := make([]rueidis.ClientOption, len(addrs))
 	for i, addr := range addrs {
-		base, rule := settings.ReadAddress(addr)
-		if rule == "" && !settings.IsOneServer(base) {
+		base, rule := transport.ReadAddress(addr)
+		if rule == "" && !transport.IsOneServer(base) {
 			rule = "must be the URL of one server, which decides alone"
 		}
 		if rule != "" {
@@ -133,7 +134,7 @@ func checkAddrs(options []rueidis.ClientOption) error {
 	seen := make(map[string]int)
 	for i, base := range options {
 		addr := base.InitAddress[0]
-		rule := settings.AddressRule(addr, base)
+		rule := transport.AddressRule(addr, base)
 		if addr == "" {
 			rule = "must not be empty"
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // Open returns a Locker with a client of its own, made as by Dial; Close closes both. addr is host:port, or a URL as
@@ -14,12 +15,12 @@ import (
 // An addr or an option that breaks a rule is an *OptionError. For a Cluster or sentinels none of which answers, the
 // error is a *QuorumError.
 func Open(addr string, opts ...Option) (*Locker, error) {
-	base, rule := settings.ReadAddress(addr)
+	base, rule := transport.ReadAddress(addr)
 	if rule != "" {
 		return nil, &OptionError{"Open", "addr", rule}
 	}
 	one := ""
-	if settings.IsOneServer(base) {
+	if transport.IsOneServer(base) {
 		one = base.InitAddress[0]
 	}
 	client, err := Dial(one, base)

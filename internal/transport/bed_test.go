@@ -18,7 +18,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
-	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -93,17 +92,10 @@ func (w watched) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisRes
 
 // watching is the client, which sees who sends, and tells of its connections what it told before.
 func watching(client rueidis.Client) rueidis.Client {
-	type counts interface{ Dials() uint64 }
-	if c, err := rwlock.Wrap(client, func(c rueidis.Client) rueidis.Client { return watched{c} }); err == nil {
-		return c
+	if !transport.IsTuned(client) {
+		return watched{client}
 	}
-	if c, ok := client.(counts); ok {
-		return struct {
-			watched
-			counts
-		}{watched{client}, c}
-	}
-	return watched{client}
+	return transport.Wrap(client, watched{client})
 }
 
 // stop ends the bed. One that does not end has failed its test, which does not wait for it for ever.
@@ -222,10 +214,20 @@ func (o *outcomes) call(id int, urgent bool) transport.Call {
 // tuned is a client that counts its connections, as one from rwlock.Dial does.
 type tuned struct {
 	rueidis.Client
-	dials *atomic.Uint64
+	dials  *atomic.Uint64
+	closed atomic.Bool
 }
 
 func (c *tuned) Dials() uint64 { return c.dials.Load() }
+
+func (c *tuned) LastDials() (newest, call string, next <-chan struct{}) { return "", "", nil }
+
+func (c *tuned) Closed() bool { return c.closed.Load() }
+
+func (c *tuned) Close() {
+	c.closed.Store(true)
+	c.Client.Close()
+}
 
 // dial returns a tuned client of these options. It is closed when the test ends.
 func dial(t testing.TB, option rueidis.ClientOption) *tuned {
@@ -234,7 +236,7 @@ func dial(t testing.TB, option rueidis.ClientOption) *tuned {
 	client, err := rueidis.NewClient(counting(option, dials))
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	return &tuned{client, dials}
+	return &tuned{Client: client, dials: dials}
 }
 
 // counting counts the attempts to connect.

@@ -1,6 +1,7 @@
 // Package transport sends script calls to the masters and receives their messages. All code that depends on rueidis is
 // in this package: pipelines, scripts by digest, dials, broken connections, contexts.
 //
+//	Dial          a client that is tuned for locks, and its connections
 //	Master        one Redis: calls on a caller's goroutine (Do), calls without a waiter (Post), renewals (Renew)
 //	  connections what its client reports of its connections, and the identity of the master that they lead to
 //	  topology    which servers answer for it: the owners of a Cluster's slots, the master of a Sentinel group
@@ -36,7 +37,7 @@
 //
 // A subscription is made again when its connection is lost, when its slot has moved, when the client of a Sentinel
 // group has switched to another address, when its node has no slots any more, and when a standalone server's name leads
-// a client from rwlock.Dial to another machine.
+// a client from Dial to another machine.
 //
 // A message of a hand-off may arrive through a server that did not grant the lock: a replica forwards messages, and so
 // does the previous master, to subscribers that the granting server has not counted. The granting server may therefore
@@ -54,10 +55,10 @@
 // keeps a goroutine for each command that its caller has given up.
 //
 // A client with several multiplexed connections dials each one when it is first used. It must have answered often
-// enough for all of them to be open. A client from rwlock.Dial reports that it has one connection.
+// enough for all of them to be open. A client from Dial reports that it has one connection.
 //
 // A connection is found dead only by a PING, with the interval and the timeout of the client's options. So a client
-// from rwlock.Dial closes a silent connection itself.
+// from Dial closes a silent connection itself.
 //
 // Every command dials a failed server again. So a failure is followed by a backoff. The backoff saves dials and is not
 // part of the protocol: renewals and a user's own attempts are let through at a short interval.

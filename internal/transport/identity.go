@@ -10,26 +10,11 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// tuned is implemented by a client from rwlock.Dial. Such a client has one connection for calls to each server, and
-// counts the connections that it has opened.
-type tuned interface{ Dials() uint64 }
-
-// dialler is also implemented by such a client. It returns the remote addresses of the newest connection and of the
-// newest connection for calls, and a channel that is closed when a newer one is opened.
-type dialler interface {
-	LastDials() (newest, call string, next <-chan struct{})
-}
-
-// closer is what such a client tells of its end.
-type closer interface{ Closed() bool }
-
 // connections holds what a master's client reports of its connections, and the identity of the master that they lead
 // to.
 type connections struct {
 	cfg      *Config
-	tuned    tuned   // nil for a client that is not from rwlock.Dial
-	dialler  dialler // the same
-	closer   closer  // the same
+	tuned    connected // nil for a client that is not from Dial
 	identity atomic.Pointer[identity]
 	unread   atomic.Pointer[unread]
 }
@@ -42,12 +27,12 @@ func (c *connections) Dials() uint64 {
 	return c.tuned.Dials()
 }
 
-// lastDials returns zero values if the client is no dialler.
+// lastDials returns zero values for a client that is not from Dial.
 func (c *connections) lastDials() (newest, call string, next <-chan struct{}) {
-	if c.dialler == nil {
+	if c.tuned == nil {
 		return "", "", nil
 	}
-	return c.dialler.LastDials()
+	return c.tuned.LastDials()
 }
 
 // identity is the vote with the id that the marker of one of several masters states, and the connection over which the

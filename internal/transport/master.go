@@ -57,9 +57,7 @@ type Master struct {
 func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	m := &Master{Index: index, client: client, connections: connections{cfg: cfg}}
 	m.topology.m, m.doubt, m.watched = m, make(chan struct{}, 1), m.Addr()
-	m.tuned, _ = client.(tuned)
-	m.dialler, _ = client.(dialler)
-	m.closer, _ = client.(closer)
+	m.tuned, _ = client.(connected)
 	m.home = m.newNode("", nil)
 	m.identify(wire.SeenNone, 0)
 	return m

@@ -23,7 +23,7 @@ func TestTheVoteThatGoesOutWithAScript(t *testing.T) {
 
 	several(cfg)
 	dials := new(atomic.Uint64)
-	m := transport.NewMaster(cfg, 0, &tuned{&modeClient{}, dials})
+	m := transport.NewMaster(cfg, 0, &tuned{Client: &modeClient{}, dials: dials})
 	require.Equal(t, "5 ? 30000 0", m.Vote(5).Arg(), "its marker has not been read")
 	m.SetIdentity("set:run", m.Dials())
 	require.Equal(t, "5 set:run 30000 0", m.Vote(5).Arg())

@@ -173,8 +173,8 @@ func (m *Master) isClosed(err error) bool {
 	if !errors.Is(err, rueidis.ErrClosing) {
 		return false
 	}
-	if m.closer != nil {
-		return m.closer.Closed()
+	if m.tuned != nil {
+		return m.tuned.Closed()
 	}
 	return m.Standalone()
 }

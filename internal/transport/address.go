@@ -1,4 +1,4 @@
-package settings
+package transport
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package rwlock
+package transport
 
 import (
 	"bytes"
