@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/seed74116694/fencelock/internal/test/freeport"
+	"github.com/seed74116694/fencelock/internal/test/process"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
@@ -49,7 +49,7 @@ func startCluster(in *scratch.Folder) (c cluster, err error) {
 	for i := range c {
 		var ports [3]int
 		for j := range ports {
-			port, err := freeport.Find()
+			port, err := process.FindPort()
 			if err != nil {
 				return c, err
 			}

@@ -9,10 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/test/freeport"
+	"github.com/seed74116694/fencelock/internal/test/process"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
@@ -23,8 +22,7 @@ const startLimit = 5 * time.Minute
 // server is a running database server.
 type server struct {
 	dir     string
-	process *exec.Cmd
-	exited  chan error // closed after the process's state was sent on it
+	process *process.Process
 	stop    os.Signal
 	dsn     func(database string) string
 	driver  string
@@ -87,10 +85,6 @@ func (k kind) start(in *scratch.Folder) (s *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	who, err := unprivileged(k.user)
-	if err != nil {
-		return nil, err
-	}
 	dir, err := os.MkdirTemp(in.Path(), k.name)
 	if err != nil {
 		return nil, err
@@ -98,23 +92,24 @@ func (k kind) start(in *scratch.Folder) (s *server, err error) {
 	if err := os.WriteFile(filepath.Join(dir, "init"), []byte(k.initFile), 0o644); err != nil {
 		return nil, err
 	}
-	if err := who.give(dir); err != nil {
+	as, err := process.Unprivileged(k.user, dir)
+	if err != nil {
 		return nil, err
 	}
-	if err := who.run(k.prepare(program, dir)); err != nil {
+	if err := process.Run(as(k.prepare(program, dir))); err != nil {
 		return nil, fmt.Errorf("%s: make its data directory: %w", k.name, err)
 	}
 	// Another process may take the port between its choice and the server's start.
 	for range 3 {
-		if s, err = k.serveOn(who, program, dir); err == nil {
+		if s, err = k.serveOn(as, program, dir); err == nil {
 			return s, nil
 		}
 	}
 	return nil, err
 }
 
-func (k kind) serveOn(who account, program, dir string) (*server, error) {
-	free, err := freeport.Find()
+func (k kind) serveOn(as func(*exec.Cmd) *exec.Cmd, program, dir string) (*server, error) {
+	free, err := process.FindPort()
 	if err != nil {
 		return nil, err
 	}
@@ -129,22 +124,17 @@ func (k kind) serveOn(who account, program, dir string) (*server, error) {
 	command := k.serve(program, dir, port)
 	command.Dir = dir
 	command.Stdout, command.Stderr = log, log
-	command.SysProcAttr = who.attributes()
-	if err := command.Start(); err != nil {
+	running, err := process.Start(as(command))
+	if err != nil {
 		return nil, err
 	}
 	s := &server{
 		dir:     dir,
-		process: command,
-		exited:  make(chan error, 1),
+		process: running,
 		stop:    k.stop,
 		driver:  k.driver,
 		dsn:     func(database string) string { return k.dsn(port, database) },
 	}
-	go func() {
-		s.exited <- command.Wait()
-		close(s.exited)
-	}()
 	if err := s.awaitReady(k); err != nil {
 		text, _ := os.ReadFile(log.Name())
 		s.end()
@@ -174,8 +164,8 @@ func (s *server) awaitReady(k kind) error {
 			break
 		}
 		select {
-		case state := <-s.exited:
-			err = fmt.Errorf("it ended before it was ready: %w", state)
+		case <-s.process.Ended:
+			err = fmt.Errorf("it ended before it was ready: %w", s.process.Err)
 		case <-ctx.Done():
 			err = fmt.Errorf("not ready after %v: %w", startLimit, err)
 		case <-tick.C:
@@ -191,11 +181,5 @@ func (s *server) end() {
 	if s.admin != nil {
 		_ = s.admin.Close()
 	}
-	_ = s.process.Process.Signal(s.stop)
-	select {
-	case <-s.exited:
-	case <-time.After(20 * time.Second):
-		_ = s.process.Process.Signal(syscall.SIGKILL)
-		<-s.exited
-	}
+	s.process.End(s.stop)
 }

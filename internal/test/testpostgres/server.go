@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/seed74116694/fencelock/internal/test/process"
 )
 
 // Server is the server of one run of tests. The zero value is ready, and starts with its first database. Stop it in
@@ -24,7 +24,8 @@ type Server struct {
 	err       error
 	programs  string // their folder
 	dir       string
-	process   *exec.Cmd
+	process   *process.Process
+	as        func(*exec.Cmd) *exec.Cmd
 	databases atomic.Int64
 }
 
@@ -60,25 +61,18 @@ func (s *Server) start() (err error) {
 	if s.dir, err = os.MkdirTemp("", "postgres"); err != nil {
 		return err
 	}
-	as := new(syscall.SysProcAttr)
-	if os.Geteuid() == 0 { // PostgreSQL refuses to run as root
-		if as.Credential, err = ownedBy("postgres", s.dir); err != nil {
-			return err
-		}
+	if s.as, err = process.Unprivileged("postgres", s.dir); err != nil { // PostgreSQL refuses to run as root
+		return err
 	}
-	endWithParent(as)
 	data := filepath.Join(s.dir, "data")
-	initdb := s.command("initdb", "--pgdata="+data, "--username=tester", "--auth=trust", "--encoding=UTF8", "--no-locale",
-		"--no-sync")
-	initdb.SysProcAttr = as
-	if output, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, output)
+	if err := s.run("initdb", "--pgdata="+data, "--username=tester", "--auth=trust", "--encoding=UTF8", "--no-locale",
+		"--no-sync"); err != nil {
+		return err
 	}
-	s.process = s.command("postgres", "-D", data, "-c", "listen_addresses=", "-c", "unix_socket_directories="+s.dir,
-		"-c", "shared_buffers=16MB", "-c", "dynamic_shared_memory_type=mmap", "-c", "fsync=off",
-		"-c", "synchronous_commit=off", "-c", "full_page_writes=off")
-	s.process.SysProcAttr = as
-	if err := s.process.Start(); err != nil {
+	s.process, err = process.Start(s.command("postgres", "-D", data, "-c", "listen_addresses=",
+		"-c", "unix_socket_directories="+s.dir, "-c", "shared_buffers=16MB", "-c", "dynamic_shared_memory_type=mmap",
+		"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off"))
+	if err != nil {
 		return err
 	}
 	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -92,40 +86,17 @@ func (s *Server) start() (err error) {
 func (s *Server) command(program string, args ...string) *exec.Cmd {
 	command := exec.Command(filepath.Join(s.programs, program), args...)
 	command.Dir = s.dir
-	return command
+	return s.as(command)
 }
 
 func (s *Server) run(program string, args ...string) error {
-	if output, err := s.command(program, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", program, err, output)
-	}
-	return nil
-}
-
-// ownedBy gives the folder to an account, or where there is none to an unprivileged one, and returns it.
-func ownedBy(name, folder string) (*syscall.Credential, error) {
-	account, err := user.Lookup(name)
-	if err != nil {
-		if account, err = user.Lookup("nobody"); err != nil {
-			return nil, err
-		}
-	}
-	uid, err := strconv.ParseUint(account.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.ParseUint(account.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, os.Chown(folder, int(uid), int(gid))
+	return process.Run(s.command(program, args...))
 }
 
 // Stop ends the server, if it runs, and removes its folder.
 func (s *Server) Stop() {
-	if s.process != nil && s.process.Process != nil {
-		_ = s.process.Process.Signal(syscall.SIGQUIT) // at once, with its children
-		_ = s.process.Wait()
+	if s.process != nil {
+		s.process.End(syscall.SIGQUIT) // at once, with its children
 	}
 	_ = os.RemoveAll(s.dir)
 }

@@ -21,9 +21,9 @@ func (s *Server) Freeze() {
 	defer limit.Stop()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for !stopped(s.proc.cmd.Process.Pid) {
+	for !stopped(s.proc.Process.Pid) {
 		select {
-		case <-s.proc.ended:
+		case <-s.proc.Ended:
 			return
 		case <-limit.C:
 			s.t.Errorf("%s does not stop", s.Addr())
@@ -52,7 +52,7 @@ func (s *Server) answers() bool {
 }
 
 func (s *Server) signal(sig syscall.Signal) bool {
-	if err := s.proc.cmd.Process.Signal(sig); err != nil {
+	if err := s.proc.Process.Signal(sig); err != nil {
 		s.t.Errorf("%v to %s: %v", sig, s.Addr(), err)
 		return false
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -15,7 +14,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/internal/test/freeport"
+	"github.com/seed74116694/fencelock/internal/test/process"
 )
 
 // startLimit bounds the time that a server needs to answer, and that several servers need to agree, even on a busy
@@ -33,14 +32,8 @@ type Server struct {
 	dir     string
 
 	mu     sync.Mutex
-	proc   *process
+	proc   *process.Process
 	frozen bool
-}
-
-// process is one run of a binary.
-type process struct {
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process was waited for
 }
 
 // Start runs the default binary on a free port with the given arguments added, and returns when it
@@ -107,7 +100,7 @@ func (s *Server) tryToBegin() error {
 
 // reservePort returns a port that is the server's until the end of the test, also while the server is down.
 func (s *Server) reservePort() (int, error) {
-	port, err := freeport.Find()
+	port, err := process.FindPort()
 	if err != nil {
 		return 0, err
 	}
@@ -159,8 +152,7 @@ func (s *Server) kill() {
 	if s.proc == nil {
 		return
 	}
-	_ = s.proc.cmd.Process.Kill()
-	<-s.proc.ended
+	s.proc.Kill()
 	s.proc, s.frozen = nil, false
 	s.conn.close()
 }
@@ -178,9 +170,8 @@ func (s *Server) run() error {
 	if len(s.env) > 0 {
 		cmd.Env = append(os.Environ(), s.env...)
 	}
-	dieWithParent(cmd)
-	proc := &process{cmd: cmd, ended: make(chan struct{})}
-	if err := proc.start(); err != nil {
+	proc, err := process.Start(cmd)
+	if err != nil {
 		return err
 	}
 	s.proc = proc
@@ -207,23 +198,6 @@ func (s *Server) arguments() []string {
 	}, s.args...)
 }
 
-// start runs the command on a thread that lives as long as the process does: the parent-death signal is bound to the
-// thread that forked, not to the parent as a whole.
-func (p *process) start() error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait()
-		}
-		close(p.ended)
-	}()
-	return <-started
-}
-
 // awaitAnswer polls the port until this very process answers, because another process may have taken the port.
 func (s *Server) awaitAnswer() error {
 	limit := time.NewTimer(startLimit)
@@ -232,13 +206,13 @@ func (s *Server) awaitAnswer() error {
 	defer tick.Stop()
 	for {
 		select {
-		case <-s.proc.ended:
+		case <-s.proc.Ended:
 			return fmt.Errorf("ended at once: %s", s.logTail())
 		case <-limit.C:
 			return fmt.Errorf("no answer within %v: %s", startLimit, s.logTail())
 		case <-tick.C:
 			info, err := s.info("server")
-			if refusesInfo(err) || (err == nil && info["process_id"] == strconv.Itoa(s.proc.cmd.Process.Pid)) {
+			if refusesInfo(err) || (err == nil && info["process_id"] == strconv.Itoa(s.proc.Process.Pid)) {
 				return nil
 			}
 		}

@@ -4,14 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
-	"syscall"
 )
-
-// dieWithParent makes the kernel kill the process when the test binary dies, however it dies.
-func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
 
 // stopped reports whether the kernel has suspended the process, which follows the signal a little later.
 func stopped(pid int) bool {

@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/seed74116694/fencelock/internal/test/process"
 )
 
 // Delayed is a proxy for a server that delays each direction, as a network does. It is a process of its own: the
@@ -18,7 +20,7 @@ import (
 // client's.
 type Delayed struct {
 	Addr string
-	cmd  *exec.Cmd
+	proc *process.Process
 }
 
 // delayVariable tells a process that it is a proxy: the delay and the address of the server.
@@ -30,15 +32,14 @@ func Delay(ctx context.Context, s *Server, each time.Duration) (*Delayed, error)
 	if err != nil {
 		return nil, err
 	}
-	d := &Delayed{cmd: exec.CommandContext(ctx, program)}
-	d.cmd.Env = append(os.Environ(), fmt.Sprint(delayVariable, "=", each, " ", s.Addr))
-	d.cmd.Stderr = os.Stderr
-	dieWithParent(d.cmd)
-	out, err := d.cmd.StdoutPipe()
+	d, cmd := &Delayed{}, exec.CommandContext(ctx, program)
+	cmd.Env = append(os.Environ(), fmt.Sprint(delayVariable, "=", each, " ", s.Addr))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := d.cmd.Start(); err != nil {
+	if d.proc, err = process.Start(cmd); err != nil {
 		return nil, err
 	}
 	if d.Addr, err = bufio.NewReader(out).ReadString('\n'); err != nil {
@@ -50,8 +51,7 @@ func Delay(ctx context.Context, s *Server, each time.Duration) (*Delayed, error)
 
 // Close ends the proxy.
 func (d *Delayed) Close() error {
-	_ = d.cmd.Process.Kill() // it may have ended by itself
-	_ = d.cmd.Wait()         // reports that it was killed
+	d.proc.Kill()
 	return nil
 }
 

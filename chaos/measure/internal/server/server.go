@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/internal/test/freeport"
+	"github.com/seed74116694/fencelock/internal/test/process"
 )
 
 // Default is the program that Start runs if none is named, found on PATH.
@@ -27,8 +27,7 @@ const startLimit = 20 * time.Second
 // Server is a running redis-server.
 type Server struct {
 	Addr  string
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process was waited for
+	proc  *process.Process
 	dir   string
 	admin rueidis.Client // never carries measured commands
 }
@@ -62,7 +61,7 @@ func start(ctx context.Context, binary string, under func(dir string) []string) 
 }
 
 func startOnce(ctx context.Context, binary string, under func(dir string) []string) (_ *Server, err error) {
-	free, err := freeport.Find()
+	free, err := process.FindPort()
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +71,7 @@ func startOnce(ctx context.Context, binary string, under func(dir string) []stri
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), ended: make(chan struct{}), dir: dir}
+	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), dir: dir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -80,16 +79,9 @@ func startOnce(ctx context.Context, binary string, under func(dir string) []stri
 	}()
 	command := append(under(dir), binary, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
 		"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--daemonize", "no")
-	s.cmd = exec.Command(command[0], command[1:]...)
-	dieWithParent(s.cmd)
-	if err := s.cmd.Start(); err != nil {
-		s.cmd = nil
+	if s.proc, err = process.Start(exec.Command(command[0], command[1:]...)); err != nil {
 		return nil, err
 	}
-	go func() {
-		defer close(s.ended)
-		_ = s.cmd.Wait() // reports that the process was killed, as it is at the end
-	}()
 	return s, s.connect(ctx)
 }
 
@@ -109,7 +101,7 @@ func (s *Server) connect(ctx context.Context) error {
 			client.Close()
 		}
 		select {
-		case <-s.ended:
+		case <-s.proc.Ended:
 			return errors.New("the process has ended")
 		case <-ctx.Done():
 			return fmt.Errorf("no answer: %w", err)
@@ -117,7 +109,7 @@ func (s *Server) connect(ctx context.Context) error {
 		}
 	}
 	id, err := s.info(ctx, "server", "process_id")
-	if err == nil && id != strconv.Itoa(s.cmd.Process.Pid) {
+	if err == nil && id != strconv.Itoa(s.proc.Process.Pid) {
 		err = fmt.Errorf("%s belongs to process %s", s.Addr, id)
 	}
 	return err
@@ -128,15 +120,14 @@ func (s *Server) Close() error {
 	if s.admin != nil {
 		s.admin.Close()
 	}
-	if s.cmd != nil {
-		_ = s.cmd.Process.Kill() // it may have ended by itself
-		<-s.ended
+	if s.proc != nil {
+		s.proc.Kill()
 	}
 	return os.RemoveAll(s.dir)
 }
 
 // PID returns the process id.
-func (s *Server) PID() int { return s.cmd.Process.Pid }
+func (s *Server) PID() int { return s.proc.Process.Pid }
 
 // The programs that count instructions, of the Debian package valgrind.
 const (

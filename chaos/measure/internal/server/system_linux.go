@@ -4,19 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// dieWithParent makes the kernel kill the server when this process ends, in any way.
-func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
 
 // ClientCPU returns the processor time that this process has used so far.
 func ClientCPU() time.Duration {

@@ -2,12 +2,7 @@
 
 package server
 
-import (
-	"os/exec"
-	"time"
-)
-
-func dieWithParent(*exec.Cmd) {}
+import "time"
 
 // ClientCPU is known on Linux only, and 0 elsewhere.
 func ClientCPU() time.Duration { return 0 }

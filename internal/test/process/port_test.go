@@ -1,4 +1,4 @@
-package freeport_test
+package process_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed74116694/fencelock/internal/test/freeport"
+	"github.com/seed74116694/fencelock/internal/test/process"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -17,16 +17,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestPortsAreReservedBelowThoseOfOutgoingConnections(t *testing.T) {
 	found := map[int]bool{}
 	for range 400 {
-		port, err := freeport.Find()
+		port, err := process.FindPort()
 		require.NoError(t, err)
 		t.Cleanup(port.Close)
-		require.GreaterOrEqual(t, port.Number, freeport.First)
-		require.LessOrEqual(t, port.Number, freeport.Last)
+		require.GreaterOrEqual(t, port.Number, process.FirstPort)
+		require.LessOrEqual(t, port.Number, process.LastPort)
 		require.False(t, found[port.Number], "found twice")
 		found[port.Number] = true
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port.Number))
 		require.NoError(t, err, "free for the server")
 		require.NoError(t, listener.Close())
 	}
-	require.Less(t, freeport.Last, 32768)
+	require.Less(t, process.LastPort, 32768)
 }

@@ -1,6 +1,6 @@
-package testpostgres
+package process
 
 import "syscall"
 
-// endWithParent makes the kernel end a server with its test process, if that was killed.
+// endWithParent makes the kernel end a process when this one ends, in any way.
 func endWithParent(attributes *syscall.SysProcAttr) { attributes.Pdeathsig = syscall.SIGKILL }
