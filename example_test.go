@@ -77,5 +77,5 @@ func migrated(ctx context.Context, locker *rwlock.Locker, send func(context.Cont
 	return send(lease.Context(ctx))
 }
 
-// TestCodeOfThePages compares these with docs/migration.md. They are compiled only.
+// These are shown in docs/integrations.md, and compiled only.
 var _ = []any{both, migrated}

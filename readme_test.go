@@ -17,43 +17,23 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Each block of Go in README.md is a whole file with its imports, so it compiles as it is pasted. The blocks of
-// docs/migration.md stand, line by line, in example_test.go.
-func TestCodeOfThePages(t *testing.T) {
+// Each block of Go in README.md is a whole file with its imports, so it compiles as it is pasted.
+func TestCodeOfTheReadme(t *testing.T) {
 	text := func(path string) string {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		return string(text)
 	}
-	blocks := func(path string) (blocks []string) {
-		for _, block := range strings.Split(text(path), "```go\n")[1:] {
-			code, _, closed := strings.Cut(block, "```")
-			require.True(t, closed)
-			blocks = append(blocks, code)
-		}
-		return blocks
+	var blocks, whole []string
+	for _, block := range strings.Split(text("README.md"), "```go\n")[1:] {
+		code, _, closed := strings.Cut(block, "```")
+		require.True(t, closed)
+		blocks = append(blocks, code)
 	}
-	var whole []string
 	for _, path := range []string{"readme_deposit_test.go", "readme_forms_test.go"} {
 		whole = append(whole, strings.TrimPrefix(text(path), "package fencelock_test\n\n"))
 	}
-	require.Equal(t, whole, blocks("README.md"))
-
-	compiled := flat(text("example_test.go"))
-	parts := blocks("docs/migration.md")
-	require.NotEmpty(t, parts)
-	for _, code := range parts {
-		require.True(t, strings.Contains(compiled, flat(code)), "not in example_test.go:\n%s", code)
-	}
-}
-
-// flat drops the indentation, which a block of a page has less of.
-func flat(code string) string {
-	var lines []string
-	for line := range strings.Lines(code) {
-		lines = append(lines, strings.TrimSpace(line))
-	}
-	return "\n" + strings.Join(lines, "\n") + "\n"
+	require.Equal(t, whole, blocks)
 }
 
 // And the code of README.md does what it says, where an embedded server can stand in.

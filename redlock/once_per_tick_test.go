@@ -14,7 +14,7 @@ import (
 )
 
 // At each tick processes whose clocks agree ask at the same moment. Each gets the master that is next to it, and then
-// all are refused. The recipe of docs/cron.md asks again for a moment: no tick is missed, and none runs twice.
+// all are refused. The recipe of docs/integrations.md asks again for a moment: no tick is missed, and none runs twice.
 func TestOncePerTick(t *testing.T) {
 	for _, masters := range []int{3, 5} {
 		inFakeTime(t, masters, func(w *world) {

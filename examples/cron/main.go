@@ -4,7 +4,7 @@
 //
 // A process claims the tick by its number, the time at which it is due, which is the same in all processes. So no tick
 // runs twice, however far their clocks are apart. A run that is ended by kill -9 counts, and another process runs the
-// next tick. docs/cron.md explains the claim, and has the same by a lock.
+// next tick. docs/integrations.md explains the claim, and has the same by a lock.
 package main
 
 import (

@@ -4,8 +4,8 @@
 //
 // gocron gives a job a context of its own, which carries no fence and does not end with the lock. It also drops the
 // error of Unlock: a loss shows in the log, the Trace and the Stats of the locker only. A job with writes that must not
-// come late takes a lock itself, by TryDo: see docs/cron.md. If a Locker runs this job, that lock needs another name,
-// because the Locker holds the job's name.
+// come late takes a lock itself, by TryDo: see docs/integrations.md. If a Locker runs this job, that lock needs another
+// name, because the Locker holds the job's name.
 package gocronlock
 
 import (

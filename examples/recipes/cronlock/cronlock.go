@@ -11,8 +11,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Ticks makes jobs of cron that run once per tick, by the second way of docs/cron.md, which has the rules for MinHold
-// and the TTL.
+// Ticks makes jobs of cron that run once per tick, by the second way of docs/integrations.md, which has the rules for
+// MinHold and the TTL.
 type Ticks struct {
 	Locker  *rwlock.Locker
 	MinHold time.Duration       // how long the name stays taken after its grant: half of the period is a good value
