@@ -175,8 +175,8 @@ func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) 
 // TryDo is Do with a single attempt: if another client holds the lock or waits for it, fn does not run, and TryDo
 // returns false and nil. It is for work that one of many processes has to do, for example at each tick of a clock:
 // docs/integrations.md. Over a quorum several attempts at the same moment may all be refused, so that fn runs in no
-// process: ask again for a moment where that matters. ran reports whether fn ran; any other failure of the attempt is the error
-// of TryLock.
+// process: ask again for a moment where that matters. ran reports whether fn ran; any other failure of the attempt is
+// the error of TryLock.
 func (l *Locker) TryDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption,
 ) (ran bool, err error) {

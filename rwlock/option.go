@@ -77,8 +77,8 @@ func WithMaxHold(d time.Duration) LockOption {
 }
 
 // WithMinHold keeps the name taken until d after the grant, however soon the lease ends, for work that is due once in a
-// period: see docs/integrations.md. No client works under what is left of the hold; Inspect shows it with Holder.Ended. d
-// is positive and at most 24 h. An RWMutex refuses the option, and ignores it as a default.
+// period: see docs/integrations.md. No client works under what is left of the hold; Inspect shows it with
+// Holder.Ended. d is positive and at most 24 h. An RWMutex refuses the option, and ignores it as a default.
 func WithMinHold(d time.Duration) LockOption {
 	return settings.LockOption(func(l *settings.Lock) { l.MinHold = l.Positive("WithMinHold", d) })
 }
