@@ -2,7 +2,7 @@ package reentrant
 
 import (
 	"context"
-	"errors"
+	"slices"
 
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -69,16 +69,21 @@ func tryRun(ctx context.Context, hold *Hold, err error, fn func(context.Context)
 
 var errNilFn = &rwlock.OptionError{Option: "fn", Value: "nil", Rule: "must be a function"}
 
-func run(ctx context.Context, hold *Hold, err error, fn func(context.Context) error) (failed error) {
+// held is what run holds while fn runs: a *Hold or a *MultiHold.
+type held interface {
+	Context(parent context.Context) context.Context
+	leave(ctx context.Context, forced bool) (failures []error, order error)
+}
+
+// run returns the losses among the failures: an unconfirmed release continues in the background.
+func run(ctx context.Context, h held, err error, fn func(context.Context) error) (failed error) {
 	if err != nil {
 		return err
 	}
 	defer func() {
-		order, err := hold.end(ctx)
-		if !errors.Is(err, rwlock.ErrLost) {
-			err = nil // an unconfirmed release continues in the background
-		}
-		failed = errs.Join(errs.Outcome(failed, err), order)
+		failures, order := h.leave(ctx, true)
+		losses := slices.DeleteFunc(failures, func(err error) bool { return !isLoss(err) })
+		failed = errs.Join(errs.Outcome(failed, losses...), order)
 	}()
-	return fn(hold.Context(ctx))
+	return fn(h.Context(ctx))
 }

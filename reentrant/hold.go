@@ -1,11 +1,12 @@
 package reentrant
 
 import (
+	"cmp"
 	"context"
-	"errors"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ctxend"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -51,21 +52,23 @@ func (h *Hold) Release(ctx context.Context) error {
 	if h == nil {
 		return nil
 	}
-	innermost, err := h.made().leave(h)
-	if innermost == nil {
-		return err
-	}
-	return h.giveBack(ctx, innermost)
+	h.made()
+	failures, order := h.leave(ctx, false)
+	return cmp.Or(order, errs.Join(failures...))
 }
 
-// end releases the hold of a section that is over, together with every hold nested in it. It reports such holds as
-// ErrOrder, in addition to the result of the release.
-func (h *Hold) end(ctx context.Context) (order, err error) {
-	innermost, order := h.section.unwind(h)
-	if innermost == nil {
-		return nil, nil
+// leave removes the hold, and gives back the lock if it was the outermost. Holds nested in it are removed too if
+// forced; else they are ErrOrder, and nothing is removed.
+func (h *Hold) leave(ctx context.Context, forced bool) (failures []error, order error) {
+	var one [1]removed
+	left, order := takeOut([]*Hold{h}, forced, one[:0])
+	if len(left) == 0 {
+		return nil, order
 	}
-	return order, h.giveBack(ctx, innermost)
+	if err := h.giveBack(ctx, left[0].innermost); err != nil {
+		failures = []error{err}
+	}
+	return failures, order
 }
 
 // giveBack ends the contexts of the removed holds, and releases the lease if this hold was the outermost.
@@ -74,7 +77,7 @@ func (h *Hold) giveBack(ctx context.Context, innermost *Hold) error {
 	if h.outer == nil {
 		return h.section.lease.Release(ctx)
 	}
-	if err := h.section.lease.Err(); errors.Is(err, rwlock.ErrLost) {
+	if err := h.section.lease.Err(); isLoss(err) {
 		return err
 	}
 	return nil

@@ -42,19 +42,7 @@ func (l *Locker) DoAll(
 	}
 	ctx = WithOwner(ctx)
 	all, err := l.LockAll(ctx, wants, opts...)
-	return runAll(ctx, all, err, fn)
-}
-
-func runAll(ctx context.Context, all *MultiHold, err error, fn func(context.Context) error) (failed error) {
-	if err != nil {
-		return err
-	}
-	defer func() {
-		failures, order := all.leave(ctx, true)
-		losses := slices.DeleteFunc(failures, func(err error) bool { return !isLoss(err) })
-		failed = errs.Join(errs.Outcome(failed, losses...), order)
-	}()
-	return fn(all.Context(ctx))
+	return run(ctx, all, err, fn)
 }
 
 // acquireAll makes every MultiHold.
@@ -390,14 +378,14 @@ func (m *MultiHold) Release(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
-	failures, err := m.leave(ctx, false)
-	return errs.Join(append(failures, err)...)
+	failures, order := m.leave(ctx, false)
+	return cmp.Or(order, errs.Join(failures...))
 }
 
 // leave removes the holds, and gives back the locks of which these were the outermost. Holds nested in them are removed
 // too if forced; else they are ErrOrder, and nothing is removed.
 func (m *MultiHold) leave(ctx context.Context, forced bool) (failures []error, order error) {
-	left, order := m.takeOut(forced)
+	left, order := takeOut(m.made(), forced, nil)
 	var joinedLeases []*rwlock.Lease
 	taken := false
 	for _, x := range left {
@@ -418,32 +406,6 @@ func (m *MultiHold) leave(ctx context.Context, forced bool) (failures []error, o
 		failures = append(failures, errs.Parts(m.taken.Release(ctx))...)
 	}
 	return failures, order
-}
-
-// removed is a hold that was taken out, with the innermost of those nested in it, or itself.
-type removed struct{ hold, innermost *Hold }
-
-// takeOut removes the holds that are not released. order is ErrOrder if others nest in them.
-func (m *MultiHold) takeOut(forced bool) (left []removed, order error) {
-	locker := m.made()[0].section.locker
-	locker.mu.Lock()
-	defer locker.mu.Unlock()
-	var nested []error
-	for _, h := range m.holds {
-		if !h.released && h.section.innermost != h {
-			nested = append(nested, h.section.outOfOrder(h))
-		}
-	}
-	order = errs.Join(nested...)
-	if order != nil && !forced {
-		return nil, order
-	}
-	for _, h := range m.holds {
-		if !h.released {
-			left = append(left, removed{h, h.section.takeOut(h)})
-		}
-	}
-	return left, order
 }
 
 func isLoss(err error) bool { return errors.Is(err, rwlock.ErrLost) }

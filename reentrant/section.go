@@ -161,32 +161,30 @@ func (e *releasedError) Error() string {
 
 func (e *releasedError) Unwrap() error { return rwlock.ErrReleased }
 
-// leave removes the innermost hold and returns it. It returns nil if the hold was already released, or if another hold
-// nests in it; such a hold stays.
-func (s *section) leave(h *Hold) (*Hold, error) {
-	s.locker.mu.Lock()
-	defer s.locker.mu.Unlock()
-	switch {
-	case h.released:
-		return nil, nil
-	case s.innermost != h:
-		return nil, s.outOfOrder(h)
-	}
-	return s.takeOut(h), nil
-}
+// removed is a hold that was taken out, with the innermost of those nested in it, or itself.
+type removed struct{ hold, innermost *Hold }
 
-// unwind removes a hold with all holds nested in it, and returns the innermost of them, or nil if the hold was already
-// released. err is ErrOrder if there were nested holds.
-func (s *section) unwind(h *Hold) (innermost *Hold, err error) {
-	s.locker.mu.Lock()
-	defer s.locker.mu.Unlock()
-	if h.released {
-		return nil, nil
+// takeOut removes the holds of one locker that are not released, and adds them to left. order is ErrOrder if others
+// nest in them: these are removed too if forced, else nothing is.
+func takeOut(holds []*Hold, forced bool, left []removed) (_ []removed, order error) {
+	locker := holds[0].section.locker
+	locker.mu.Lock()
+	defer locker.mu.Unlock()
+	var nested []error
+	for _, h := range holds {
+		if !h.released && h.section.innermost != h {
+			nested = append(nested, h.section.outOfOrder(h))
+		}
 	}
-	if s.innermost != h {
-		err = s.outOfOrder(h)
+	if order = errs.Join(nested...); order != nil && !forced {
+		return nil, order
 	}
-	return s.takeOut(h), err
+	for _, h := range holds {
+		if !h.released {
+			left = append(left, removed{h, h.section.takeOut(h)})
+		}
+	}
+	return left, order
 }
 
 // takeOut removes the holds from the innermost to h, under the locker's mu, and returns the innermost. A hold that is
