@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 // needSpin skips the test where the models cannot be checked, except in CI, where they must be.
 func needSpin(t *testing.T) {
 	t.Helper()
+	testredis.NeedAll(t, "checking the models takes up to a minute")
 	for _, tool := range []string{"bash", "spin", "gcc"} {
 		if _, err := exec.LookPath(tool); err == nil {
 			continue
@@ -57,7 +58,6 @@ func run(ctx context.Context, t *testing.T, env []string, args ...string) (strin
 }
 
 func TestSmallCases(t *testing.T) {
-	testredis.NeedAll(t, "checking the models takes up to a minute")
 	needSpin(t)
 
 	out, code := run(t.Context(), t, nil)

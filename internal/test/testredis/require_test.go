@@ -65,6 +65,7 @@ func TestRequireWithoutAServer(t *testing.T) {
 
 func TestNamedBinaryComesFirst(t *testing.T) {
 	t.Setenv("FENCELOCK_SERVER", "")
+	t.Setenv("FENCELOCK_TESTS", "all")
 	testredis.Require(t)
 	installed := testredis.Binaries()
 	named := t.TempDir() + "/my-server"
@@ -72,6 +73,8 @@ func TestNamedBinaryComesFirst(t *testing.T) {
 	t.Setenv("FENCELOCK_SERVER", named)
 	require.Equal(t, named, testredis.Binaries()[0])
 	require.Contains(t, testredis.Binaries(), installed[0])
+	t.Setenv("FENCELOCK_TESTS", "")
+	require.Equal(t, []string{named}, testredis.Binaries(), "a plain run takes one kind")
 }
 
 // TestServerDiesWithTheTestBinary kills a second copy of this binary, which gives its server no
