@@ -34,7 +34,7 @@
 //
 // With -peers it compares lock libraries under the same faults, by sets that are read and written under their locks:
 //
-//	go run -C chaos . -peers all -for 3m # docs/peers-under-faults.md
+//	go run -C chaos . -peers all -for 3m # docs/comparison.md
 //
 // The exit status is 1 if a promise of docs/guarantees.md was broken, or if the run could not be made.
 package main
