@@ -70,7 +70,7 @@ func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquis
 	observed := e.observers.hooks.ofHolds()
 	if r.Owner != "" || r.Block > 0 || r.Terms.MinHold > 0 || observed {
 		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
-		h.extra = &extra{owner: r.Owner, shared: shared, withdrawal: r.withdrawal, firstGrant: r.firstGrant}
+		h.extra = &extra{owner: r.Owner, shared: shared, firstGrant: r.firstGrant}
 		if observed {
 			h.extra.ctx = context.WithoutCancel(ctx)
 		}
@@ -104,7 +104,7 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 func (a *acquisition) run(ctx context.Context) error {
 	e, returned := a.hold.e, false
 	defer a.abandonUnless(&returned)
-	if len(e.masters) == 1 && !e.replicated() && !e.leaving[0].any(a.hold.key.LockHash()) {
+	if len(e.masters) == 1 && !e.replicated() && !e.releases[0].leaving.any(a.hold.key.LockHash()) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -208,7 +208,7 @@ func (a *acquisition) askAll() {
 
 // follows reports whether the request to a master has to follow a release of this process: see leaving.
 func (a *acquisition) follows(m *transport.Master) bool {
-	return (a.entry == Try || a.hold.block() > 0) && a.hold.e.leaving[m.Index].any(a.hold.key.LockHash())
+	return (a.entry == Try || a.hold.block() > 0) && a.hold.e.releases[m.Index].leaving.any(a.hold.key.LockHash())
 }
 
 // request sends the first request for a hold to a master, under mu. Its vote counts as asked while it waits for the
@@ -223,7 +223,7 @@ func (a *acquisition) request(m *transport.Master, proposal int64) {
 	h.ballot.Vote(m.Index).Ask()
 	h.lease.mu.afterUnlock(func() {
 		h.e.releases[m.Index].sendNow(lock)
-		h.e.leaving[m.Index].after(lock, func() {
+		h.e.releases[m.Index].leaving.after(lock, func() {
 			h.lease.mu.Lock()
 			defer h.lease.mu.Unlock()
 			if id == h.id && h.phase == asking {
@@ -438,7 +438,7 @@ func (a *acquisition) restart() {
 	}
 	// The releases are made from the votes of the old hold, so this comes before the ballot starts again. A message for
 	// the old id must not find the hold under its new one: the grant that it reports is about to be released.
-	a.withdraw()
+	a.withdraw(h)
 	a.keepErrors()
 	a.former, a.holder = h.id, nil
 	// Messages and answers that name the old hold are not counted for the new one. Every id has the time of the first

@@ -5,10 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
@@ -275,29 +272,28 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	e, l := h.e, h.lease
 	within, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
 	defer cancel()
-	t := &takeOver{of: h, votes: newReleaseVotes(e, hadUntilThen)}
+	g := newGiving(h, hadUntilThen)
 	keys, proposal := e.keys.ForCall(h.key), e.tokens.proposalAfter(l.Token())
-	for _, m := range e.masters {
-		r := pendingRelease{
-			m: m, key: h.key, hold: a.from.Hold, heir: h, until: e.clock.Now().Add(a.from.Left + e.cfg.NodeTimeout),
-			// The detaching process may have asked this master to take the hold back after it had lost it.
-			tombstone: wire.Tombstone{TTL: wire.FormatMillis(lateness), Several: true},
+	// The detaching process may have asked a master to take the hold back after it had lost it.
+	late := wire.Tombstone{TTL: wire.FormatMillis(lateness), Several: true}
+	until := e.clock.Now().Add(a.from.Left + e.cfg.NodeTimeout)
+	for i := range e.masters {
+		r := &g.releases[i]
+		*r = release{
+			of: e.releases[i], key: h.key, hold: a.from.Hold, tombstone: late, until: until, heir: h, job: g,
 		}
-		m.Post(transport.Call{
-			Script: e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal), Args: r.request(e.clock).Args(nil),
-			To:     transport.ReceiverFunc(func(result rueidis.RedisResult, sent clock.Instant) { t.answered(r, result, sent) }),
-			Urgent: true,
-		})
+		p := r.posting(keys, r.request(until).Args(nil), proposal)
+		p.m.Post(p.call)
 	}
 	select {
-	case <-t.votes.certain:
+	case <-g.certain:
 	case <-within.Done():
 	case <-l.Done():
 	}
 	if end := l.endUnkept(); end != nil {
 		return end
 	}
-	failed := t.outcome()
+	failed := g.outcome()
 	if failed == nil {
 		return nil
 	}
@@ -307,57 +303,19 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	return a.fail(failed)
 }
 
-// takeOver counts the masters that release a detached hold to its adopter.
-type takeOver struct {
-	of    *hold // of the adopter
-	votes *releaseVotes
-
-	mu     sync.Mutex // guards what follows
-	taken  bool
-	failed []func() // release it on these masters after all
-}
-
-// answered counts an answer. A release that failed is repeated only if the adoption succeeds: otherwise another process
-// may adopt the hold.
-func (t *takeOver) answered(r pendingRelease, result rueidis.RedisResult, sent clock.Instant) {
-	e := t.of.e
-	reply, err := wire.ReadRelease(result)
-	if err == nil {
-		r.m.Sample(r.key.LockHash(), sent, reply.Micros)
-		e.releases[r.m.Index].confirmed(&r)
-		r.heir.inherit(reply.Broken)
-		e.doRemaining(r.m, r.key, reply.More)
-		t.votes.count(r.m.Index, reply.Was == wire.WasGranted, nil)
-		return
+// outcome returns nil if a quorum had the detached hold until now. A release without an answer may still run. One that
+// failed is repeated only if the adoption succeeds: otherwise another process may adopt the hold.
+func (g *giving) outcome() *Error {
+	g.mu.Lock()
+	found, causes := g.found(), g.causes()
+	failed := &Error{Got: g.had}
+	var again []func()
+	if g.taken = found == confirmed; g.taken {
+		again, g.postponed = g.postponed, nil
 	}
-	again := func() { e.releases[r.m.Index].retry(&r, err) }
-	t.mu.Lock()
-	taken := t.taken
-	if !taken {
-		t.failed = append(t.failed, again)
-	}
-	t.mu.Unlock()
-	if taken {
-		again()
-	}
-	t.votes.count(r.m.Index, false, &NodeFailure{
-		Index: r.m.Index, Addr: r.m.At(r.key.LockHash()).Addr(), Err: r.m.Explain(err),
-	})
-}
-
-// outcome returns nil if a quorum had the detached hold. A release without an answer may still run.
-func (t *takeOver) outcome() *Error {
-	e, v := t.of.e, t.votes
-	v.mu.Lock()
-	found, had, causes := v.answers.found(), v.answers.had, v.causes(t.of)
-	v.mu.Unlock()
-	failed := &Error{Got: had}
+	g.mu.Unlock()
 	switch found {
 	case confirmed:
-		t.mu.Lock()
-		t.taken = true
-		again := t.failed
-		t.mu.Unlock()
 		for _, release := range again {
 			release()
 		}
@@ -365,7 +323,7 @@ func (t *takeOver) outcome() *Error {
 	case gone:
 		failed.Kind, failed.Err = Gone, errGone
 	default:
-		kind, forGood := e.refusal(causes)
+		kind, forGood := g.h.e.refusal(causes)
 		failed.Kind, failed.Unknown, failed.Nodes, failed.Err = kind, !forGood, causes, errUntaken
 	}
 	return failed

@@ -115,24 +115,12 @@ func (h *hold) hearBroken(notice wire.BreakNotice) {
 	}
 }
 
-// heir returns the hold that goes on when this one is given back, under mu: of an acquisition that asks again, the hold
-// under its next id; of a lease that was converted, the hold in the other mode. For the operator both are what he has
-// broken, but a message that names the former hold finds it no more. So the master says so when the former hold is
-// released.
-func (h *hold) heir() *hold {
-	switch {
-	case h.phase == asking:
-		return h
-	case h.replaced:
-		return h.lease.standing.Load()
-	default:
-		return nil
-	}
-}
-
-// inherit ends the hold if the hold before it was broken, although this process released that one without knowing.
+// inherit ends the hold because the hold before it was broken, although this process released that one without knowing.
+// An acquisition that asks again goes on under its next id, a lease that was converted with the hold in the other mode.
+// For the operator both are what he has broken, but a message that names the former hold finds it no more. So the
+// master says so when the former hold is released. Without an heir nothing goes on.
 func (h *hold) inherit(by *Breaker) {
-	if h == nil || by == nil {
+	if h == nil {
 		return
 	}
 	h.lease.mu.Lock()

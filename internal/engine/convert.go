@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/seed74116694/fencelock/fencing"
 )
@@ -70,8 +69,6 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 	}
 	if r.Block > 0 {
 		r.Seen, r.TokenInUse = h.token(), h.extra.shared.tokenInUse
-		r.withdrawal = new(withdrawal)
-		h.extra.shared.withdrawal = r.withdrawal
 	}
 	return r, nil
 }
@@ -153,7 +150,7 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	l.mu.Unlock()
 	// A hold that is gone before its time, because the masters have lost it or their clocks were set, was no lock when
 	// the new one was granted: another client may have written in between.
-	if _, gone := from.giveBackWithin(ctx).(*Loss); gone && !stands.Passed(e.clock.Now()) {
+	if _, gone := from.giveBack(ctx, ctx.Done(), awaited, into).(*Loss); gone && !stands.Passed(e.clock.Now()) {
 		return l.loseTaken()
 	}
 	return l.endedMeanwhile()
@@ -177,54 +174,4 @@ func (l *Lease) loseTaken() error {
 		h.lose(h.loss(Taken, nil))
 	}
 	return l.done.err()
-}
-
-// withdrawal tracks the releases of a conversion that was given up. A master that has not answered its release may
-// treat the conversion as a waiter for the lock. A nil withdrawal stands for no conversion.
-type withdrawal struct {
-	mu   sync.Mutex // guards what follows; no other mutex is acquired under it
-	open int        // releases without an answer
-	then func()     // called when open becomes 0; nil before after, and once called
-}
-
-// begin counts a release that is about to be sent.
-func (w *withdrawal) begin() {
-	if w != nil {
-		w.mu.Lock()
-		w.open++
-		w.mu.Unlock()
-	}
-}
-
-// end counts the answer of a release. A release that is given up has no answer: its hold has expired by then, or the
-// master refuses the release for good. Then the next renewal reports waiters of other processes.
-func (w *withdrawal) end() {
-	if w == nil {
-		return
-	}
-	var then func()
-	w.mu.Lock()
-	if w.open--; w.open == 0 {
-		then, w.then = w.then, nil
-	}
-	w.mu.Unlock()
-	if then != nil {
-		then()
-	}
-}
-
-// after calls f when every release that has begun is answered, or at once if there is none without an answer. It is
-// called once.
-func (w *withdrawal) after(f func()) {
-	if w != nil {
-		w.mu.Lock()
-		if w.open > 0 {
-			w.then = f
-			f = nil
-		}
-		w.mu.Unlock()
-	}
-	if f != nil {
-		f()
-	}
 }

@@ -15,9 +15,10 @@
 //	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes
 //	crowd.go       the waiters for one lock: the nearest, and the far ones behind them
 //	renew.go       when a hold is extended, the round under way, and what a failed round says
-//	release.go     the ways to give a lease back; background, a release that no caller waits for
+//	release.go     the ways to give a lease back
+//	giving.go      release, of a hold on one master; giving, all of them, with the count of the answers
 //	leaving.go     leaving, the releases of this process that its next requests for the lock follow
-//	background.go  pendingReleases, the releases that no caller waits for, in a releaseQueue for each server
+//	retry.go       the releases that failed, and those of a crowd, in a releaseQueue for each server
 //	minimum.go     what a lease with a minimum leaves behind
 //	convert.go     the second hold of a lease, in the other mode, and the exchange
 //	adopt.go       a hold that its process leaves to another one, which goes on with it
@@ -42,8 +43,9 @@
 //
 // A lease has one mutex, which guards its doneState and its holds, with their acquisitions and renewals. No mutex is
 // held over a network call; what is sent goes out once the lease's mutex is unlocked. Mutexes are taken in this order:
-// lease; wait sets, or pending releases and then their queue; the check of the masters; registry, tasks, pipeline,
-// timer queue, and the counts and outages that have a mutex of their own.
+// lease; wait sets, or the releases of a master and then their queue; the check of the masters; registry, tasks,
+// pipeline, timer queue, and the counts and outages that have a mutex of their own. An RWMutex calls LetGo under its
+// own mutex, which therefore comes before all of these.
 //
 // # The life of a hold
 //
@@ -71,6 +73,9 @@
 //
 // Hand-off: the listener calls onMessage, handedOff (trusted if the message is from the very server with the known
 // clock; otherwise the waiter asks), Vote.Granted, decide, succeed, begin; await returns.
+//
+// Release: endByHolder, giveBack, giveDirectly; with several masters give, whose giving counts the answers. A hold that
+// ends without a caller that waits: giveAtOnce, or giveTogether for a crowd. What fails goes to the releaseQueue.
 //
 // Loss: the timer queue calls Fire, expire, lose, finish, fire. The contexts of the lease end, the rest is released.
 //

@@ -45,14 +45,13 @@ type Engine struct {
 	masters        []*transport.Master
 	masterSet      *masterset.Set
 	registry       registry
-	waiters        []*waitSets        // of each master
-	wakeUps        atomic.Uint64      // how often all waiters of a master were made to ask
-	releases       []*pendingReleases // of each master
-	renewalOutages outages            // of the servers that do not renew leases
+	waiters        []*waitSets      // of each master
+	wakeUps        atomic.Uint64    // how often all waiters of a master were made to ask
+	releases       []*releaseQueues // of each master
+	renewalOutages outages          // of the servers that do not renew leases
 	evictions      evictions
 	unconfirmed    unconfirmed
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
-	leaving        []leaving    // of each master
 	inBackground   atomic.Int64 // releases of WithBackgroundRelease without the answer of a quorum
 	tokens         tokens
 	scripts        []atomic.Pointer[scriptSet] // of each master; see scriptsOf
@@ -120,12 +119,11 @@ func (e *Engine) connect() {
 	if len(e.cfg.Clients) > 1 {
 		shared.Quarantine = masterset.Quarantine(e.cfg.LongestTTL)
 	}
-	e.leaving = make([]leaving, len(e.cfg.Clients))
 	for i, client := range e.cfg.Clients {
 		m := transport.NewMaster(shared, i, client)
 		e.masters = append(e.masters, m)
 		e.waiters = append(e.waiters, newWaitSets(e, m))
-		e.releases = append(e.releases, newPendingReleases(e, m))
+		e.releases = append(e.releases, newReleaseQueues(e, m))
 	}
 }
 

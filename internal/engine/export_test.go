@@ -55,8 +55,8 @@ func (e *Engine) AddBesideRepeat(name, hold string, ttl time.Duration) (waited b
 	q := p.queue(key.LockHash())
 	waited = q.failures > 0 && q.underWay == 0
 	p.repeat()
-	r := &pendingRelease{m: p.m, key: key, hold: hold, until: e.clock.Now().Add(ttl)}
-	p.announce(r)
+	r := &release{of: p, key: key, hold: hold, until: e.clock.Now().Add(ttl)}
+	r.announce()
 	q.add(r)
 	return waited
 }

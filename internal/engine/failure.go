@@ -33,16 +33,16 @@ func (a *acquisition) giveUp(f *Error) {
 	a.report(f) // while the hold is asking: it has no token
 	a.failed, h.phase = f, ended
 	h.done.fire(f, &h.lease.mu)
-	a.withdraw()
+	a.withdraw(nil)
 }
 
 // withdraw releases what the masters may have of the hold, under mu. The releases of waiters may be many, so they are
 // sent together. Those of other attempts are sent at once, since one that starts again waits for the answers itself.
-func (a *acquisition) withdraw() {
+func (a *acquisition) withdraw(heir *hold) {
 	if h := a.hold; a.entry == Wait || !h.ballot.Votes().MayBeHeld() {
-		h.releaseInBackground()
+		h.giveTogether(heir)
 	} else {
-		h.releaseAtOnce(h.e.announce(h.key.LockHash()))
+		h.giveAtOnce(heir)
 	}
 }
 

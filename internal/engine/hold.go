@@ -55,7 +55,6 @@ type extra struct {
 	ctx        context.Context // of the acquisition, without its end; for hooks, nil if there are none
 	shared     sharedHold
 	firstGrant time.Duration // when the lease learnt of its first grant, if it has a minimum; 0 before, or without
-	withdrawal *withdrawal   // of a conversion of a shared hold to this one
 	changed    *changedTTL   // of SetTTL, or nil
 	mark       *mark         // of Detach, or nil
 }
@@ -269,10 +268,10 @@ func (h *hold) lose(loss *Loss) {
 		}
 	}
 	h.finish(loss)
-	if loss.Reason == Taken {
-		h.waiveMinimum()
+	if loss.Reason == Taken && h.extra != nil {
+		h.extra.firstGrant = 0 // it leaves no minimum behind: no quorum has it any more
 	}
-	h.releaseInBackground()
+	h.giveTogether(nil)
 }
 
 // finish ends a granted hold, under mu, and with the standing hold the lease. It is the only way out of the phase held.
@@ -300,7 +299,7 @@ func (h *hold) shutDown(in ...phase) {
 		h.asking.giveUp(h.asking.failure(Closed, ErrClosed))
 	case h.phase == held:
 		h.finish(ErrReleased)
-		h.releaseInBackground()
+		h.giveTogether(nil)
 	}
 }
 

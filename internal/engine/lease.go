@@ -263,6 +263,20 @@ func (g *guard) Unlock() {
 	d := g.deferred
 	g.deferred = nil
 	g.mu.Unlock()
+	if d != nil {
+		d.runAll()
+	}
+}
+
+// unlock unlocks the mutex, and returns the deferred calls for a caller that has another mutex to unlock first.
+func (g *guard) unlock() (run func()) {
+	d := g.deferred
+	g.deferred = nil
+	g.mu.Unlock()
+	return d.runAll
+}
+
+func (d *deferred) runAll() {
 	for ; d != nil; d = d.next {
 		d.run()
 	}

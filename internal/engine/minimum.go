@@ -27,13 +27,6 @@ func (h *hold) minimum() minimum {
 	return minimum{h.terms.MinHold, h.e.clock.Now().Mono + h.minimumLeft()}
 }
 
-// waiveMinimum has the hold leave nothing behind, under mu: no quorum has it any more.
-func (h *hold) waiveMinimum() {
-	if h.extra != nil {
-		h.extra.firstGrant = 0
-	}
-}
-
 // minimumLeft returns for how long from now the minimum of the lease lasts at most: all of it before the first grant.
 // It counts from when this process learnt of that grant, which is later than the grant, and with a clock that may run
 // faster than the masters' clocks. So it is no shorter than what a master counts from its own grant.
@@ -49,25 +42,10 @@ func (h *hold) minimumLeft() time.Duration {
 // ttlArg returns for how long a master is to keep the hold from now on: for the TTL, or for the minimum if that is
 // longer. The trust in the hold is that of the TTL.
 func (h *hold) ttlArg() wire.Millis {
-	if left := max(h.ttl(), h.minimumLeft()); left != h.terms.TTL {
-		return wire.FormatMillis(left)
+	if h.extra != nil {
+		if left := max(h.ttl(), h.minimumLeft()); left != h.terms.TTL {
+			return wire.FormatMillis(left)
+		}
 	}
 	return h.terms.ttlArg
-}
-
-// at returns what is left of the minimum.
-func (x minimum) at(now clock.Instant) wire.Minimum {
-	if x.until <= now.Mono {
-		return wire.Minimum{}
-	}
-	return wire.Minimum{Least: x.least, Rest: x.until - now.Mono}
-}
-
-// request returns the request for a release that is about to be sent.
-func (r *pendingRelease) request(c clock.Clock) wire.Release {
-	release := wire.Release{Hold: r.hold, Tombstone: r.tombstone}
-	if r.minimum.least > 0 {
-		release.Minimum = r.minimum.at(c.Now())
-	}
-	return release
 }

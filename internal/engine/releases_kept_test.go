@@ -9,13 +9,13 @@ import (
 // So many releases wait for a server, and no more. The others count as unconfirmed, and Close does not wait for them.
 func TestReleasesKeptForAServer(t *testing.T) {
 	e := &Engine{unconfirmed: newUnconfirmed()}
-	q := &releaseQueue{p: &pendingReleases{e: e}}
+	q := &releaseQueue{p: &releaseQueues{e: e}}
 	const more = 3
 	left := 0
 	for range releasesKept + more {
 		e.unconfirmed.add(+1)
 		q.mu.Lock()
-		q.keepLocked(&pendingRelease{left: func() { left++ }})
+		q.keepLocked(&release{left: func() { left++ }})
 		q.unlock()
 	}
 	require.Len(t, q.waiting, releasesKept)

@@ -31,7 +31,6 @@ type Request struct {
 	TokenInUse func() fencing.Token
 
 	adopts     wire.Adoption // of From, if another process has detached it
-	withdrawal *withdrawal   // of a conversion of a shared hold
 	firstGrant time.Duration // of the hold that is converted, where it has a minimum
 }
 

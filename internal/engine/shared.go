@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"sync/atomic"
+
 	"github.com/seed74116694/fencelock/fencing"
 )
 
@@ -17,7 +19,6 @@ type sharedHold struct {
 	tokenInUse  func() fencing.Token // see Request
 	contended   bool                 // set until the hold ends, or until ResetContended
 	onContended func()               // called once when contended is set; nil before OnContended and after the call
-	withdrawal  *withdrawal          // of the last conversion of the lease
 }
 
 // Block returns the tokens that the lease may use: from the first to the last, which is Token.
@@ -64,15 +65,19 @@ func (l *Lease) ResetContended() {
 	if h.extra == nil {
 		return
 	}
-	shared := &h.extra.shared
-	shared.contended = false
-	withdrawn := shared.withdrawal
+	h.extra.shared.contended = false
+	var left atomic.Int64
+	left.Store(int64(len(h.e.masters)))
 	l.mu.afterUnlock(func() {
-		withdrawn.after(func() {
-			h := l.lock()
-			defer l.mu.Unlock()
-			h.pollContended()
-		})
+		for _, releases := range h.e.releases {
+			releases.leaving.after(h.key.LockHash(), func() {
+				if left.Add(-1) == 0 {
+					h := l.lock()
+					defer l.mu.Unlock()
+					h.pollContended()
+				}
+			})
+		}
 	})
 }
 

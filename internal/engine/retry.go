@@ -9,121 +9,31 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// pendingRelease is a hold that one master may still have. It contains all that a release needs, so the lease itself
-// may be collected: a server that is down for an hour keeps no leases in memory.
-type pendingRelease struct {
-	m         *transport.Master
-	key       wire.LockKey
-	hold      string
-	tombstone wire.Tombstone
-	until     clock.Instant // the hold has expired there by then
-	minimum   minimum
-
-	withdrawal *withdrawal // set if the hold is a conversion; unused after the conversion was granted
-	left       func()      // sends the single attempts that wait for the answer; nil if none may wait
-	heir       *hold       // goes on in place of the hold; nil if none does
-}
-
-// releaseOn returns the release of what one master may have of this hold, under mu. It is about to be sent: a
-// withdrawal counts it from here on.
-func (h *hold) releaseOn(m *transport.Master) pendingRelease {
-	var withdrawn *withdrawal
-	if h.extra != nil {
-		withdrawn = h.extra.withdrawal
-		withdrawn.begin()
-	}
-	return pendingRelease{
-		m: m, key: h.key, hold: h.id, tombstone: h.tombstoneOn(m), withdrawal: withdrawn, minimum: h.minimum(),
-		heir: h.heir(),
-		// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that
-		// is still on its way.
-		until: h.e.clock.Now().Add(max(h.longestTTL(), h.minimumLeft()) + h.e.cfg.NodeTimeout),
-	}
-}
-
-// tombstoneOn returns the tombstone that a release leaves on this master, under mu. Without a tombstone, a request that
-// arrives after the release would be granted, and the lock would be held without a holder for a TTL (cases no-tombstone
-// and overtake). A request without an answer may be the request that was granted. An earlier request that failed may
-// still be on its way too, over a connection that was replaced since. It cannot do harm for longer than the grant that
-// it asks for would last.
-func (h *hold) tombstoneOn(m *transport.Master) wire.Tombstone {
-	switch vote := h.ballot.Vote(m.Index); {
-	case vote.MayArriveLate():
-		return wire.Tombstone{TTL: h.tombstoneTTL(), Several: true}
-	case vote.Unanswered():
-		return wire.Tombstone{TTL: h.tombstoneTTL()}
-	default:
-		return wire.Tombstone{}
-	}
-}
-
-// tombstoneTTL returns how long a tombstone stays, which is as long as the late request can do harm. It can do none
-// beyond the TTL of its grant, or once its connection is closed.
-func (h *hold) tombstoneTTL() wire.Millis {
-	return wire.FormatMillis(min(max(h.longestTTL(), h.terms.MinHold), lateness))
-}
-
-// lateness bounds how long a request may be on its way to a master after its client has given up on it. By then the
-// client's connection is closed.
-const lateness = time.Minute
-
-// withdrawUnsent withdraws the requests that have not left, under mu. What never left needs no release: while a server
-// stands still, most of what is asked does not leave.
-func (h *hold) withdrawUnsent() {
-	for i, m := range h.e.masters {
-		vote := h.ballot.Vote(i)
-		if vote.State == ballot.Asked && m.Withdraw(h.key.LockHash(), h.id) {
-			vote.Unsent()
-		}
-	}
-}
-
-// releaseInBackground releases all that any master may have of this hold, under mu, and removes the hold from the
-// registry. The releases are counted first, so that Close sees either the lease or its releases. They are sent when mu
-// is unlocked.
-func (h *hold) releaseInBackground() {
-	h.withdrawUnsent()
-	for i, m := range h.e.masters {
-		if h.ballot.Vote(i).MayBeHeld() {
-			h.queueRelease(m)
-		}
-	}
-	h.e.registry.forget(h.id)
-}
-
-// queueRelease hands the release on one master to the master's pending releases, under mu.
-func (h *hold) queueRelease(m *transport.Master) {
-	r := h.releaseOn(m)
-	p := h.e.releases[m.Index]
-	p.announce(&r)
-	h.lease.mu.afterUnlock(func() { p.add(&r) })
-}
-
-// pendingReleases holds the releases for one master that no caller waits for, in a queue for each of its nodes. Each
+// releaseQueues holds the releases on one master that no caller waits for, in a queue for each of its nodes. Each
 // release is counted as unconfirmed, by announce, retry or repeat, until it is confirmed, refused for good or expired.
 // Close waits for that count.
-type pendingReleases struct {
-	e      *Engine
-	m      *transport.Master
-	recent recentReleases
+type releaseQueues struct {
+	e       *Engine
+	m       *transport.Master
+	leaving leaving
+	recent  recentReleases
 
 	mu     sync.Mutex // guards byNode; each queue has its own mutex
 	byNode map[*transport.Node]*releaseQueue
 }
 
-func newPendingReleases(e *Engine, m *transport.Master) *pendingReleases {
-	return &pendingReleases{e: e, m: m, byNode: make(map[*transport.Node]*releaseQueue)}
+func newReleaseQueues(e *Engine, m *transport.Master) *releaseQueues {
+	return &releaseQueues{e: e, m: m, byNode: make(map[*transport.Node]*releaseQueue)}
 }
 
 // queue returns the queue of the node that answers for this lock.
-func (p *pendingReleases) queue(lock string) *releaseQueue {
+func (p *releaseQueues) queue(lock string) *releaseQueue {
 	n := p.m.At(lock)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,19 +47,20 @@ func (p *pendingReleases) queue(lock string) *releaseQueue {
 
 // announce counts a release that is about to be added. From here on single attempts of this process for the lock are
 // sent after the master's answer, unless its node fails: then they fail as well.
-func (p *pendingReleases) announce(r *pendingRelease) {
-	p.e.unconfirmed.add(+1)
-	if lock := r.key.LockHash(); !p.m.At(lock).Failing() {
-		r.left = p.e.leaving[p.m.Index].add(lock)
+func (r *release) announce() {
+	lock := r.key.LockHash()
+	r.of.e.unconfirmed.add(+1)
+	if !r.of.m.At(lock).Failing() {
+		r.left = r.of.leaving.add(lock)
 	}
 }
 
 // add queues a release that is counted already.
-func (p *pendingReleases) add(r *pendingRelease) { p.queue(r.key.LockHash()).add(r) }
+func (p *releaseQueues) add(r *release) { p.queue(r.key.LockHash()).add(r) }
 
 // sendNow sends the releases that a single attempt for this lock waits for, also those behind a release without an
 // answer. The attempt then waits for one round trip and not for two, which a node timeout may be too short for.
-func (p *pendingReleases) sendNow(lock string) {
+func (p *releaseQueues) sendNow(lock string) {
 	q := p.queue(lock)
 	q.mu.Lock()
 	defer q.unlock()
@@ -160,7 +71,7 @@ func (p *pendingReleases) sendNow(lock string) {
 
 // handedOff sends the release that waits for this hold, which a message hands the lock. The message shows that the
 // server serves, and nobody can use the lock before it has the release: so that waits for no backoff.
-func (p *pendingReleases) handedOff(hold string) {
+func (p *releaseQueues) handedOff(hold string) {
 	p.mu.Lock()
 	queues := slices.Collect(maps.Values(p.byNode))
 	p.mu.Unlock()
@@ -171,7 +82,7 @@ func (p *pendingReleases) handedOff(hold string) {
 
 // retry records that a release failed, and schedules another attempt. A release that the server will never run, because
 // it refuses the user or a key has a value of another type, is dropped, and the hold expires by itself.
-func (p *pendingReleases) retry(r *pendingRelease, cause error) {
+func (p *releaseQueues) retry(r *release, cause error) {
 	if p.m.Permanent(cause) {
 		return
 	}
@@ -183,17 +94,10 @@ func (p *pendingReleases) retry(r *pendingRelease, cause error) {
 	q.backOffLocked()
 }
 
-// confirmed records that the master has ended the hold, in case another server takes its place.
-func (p *pendingReleases) confirmed(r *pendingRelease) {
-	if !p.m.Standalone() {
-		p.recent.note(r, p.m.At(r.key.LockHash()))
-	}
-}
-
 // repeat is called when other servers answer for some of the locks. All waiting releases are due at once, and the
 // releases that the servers before them have confirmed are sent again for locks that those servers do not answer for
 // any more.
-func (p *pendingReleases) repeat() {
+func (p *releaseQueues) repeat() {
 	p.mu.Lock()
 	queues := p.byNode
 	// Releases that are added from here on go to the queue of the node that answers now.
@@ -204,7 +108,7 @@ func (p *pendingReleases) repeat() {
 			p.add(r)
 		}
 	}
-	for _, r := range p.recent.take(p.e, p.m) {
+	for _, r := range p.recent.take(p.m, p.e.clock.Now()) {
 		p.e.unconfirmed.add(+1)
 		p.add(r)
 	}
@@ -213,10 +117,10 @@ func (p *pendingReleases) repeat() {
 // releaseQueue holds the releases for one node. A release that fails or is refused is retried with a backoff. The
 // backoff belongs to the node and not to the hold: while the node refuses, one probe is sent for all releases.
 type releaseQueue struct {
-	p        *pendingReleases
+	p        *releaseQueues
 	n        *transport.Node
 	mu       sync.Mutex // guards what follows
-	waiting  []*pendingRelease
+	waiting  []*release
 	underWay int // holds in calls that have no answer so far
 	failures int // in a row
 	timer    timerqueue.Timer
@@ -236,7 +140,7 @@ const (
 const releasesKept = 1 << 14
 
 // keepLocked queues releases, under mu.
-func (q *releaseQueue) keepLocked(all ...*pendingRelease) {
+func (q *releaseQueue) keepLocked(all ...*release) {
 	room := min(max(releasesKept-len(q.waiting), 0), len(all))
 	q.waiting = append(q.waiting, all[:room]...)
 	for _, r := range all[room:] {
@@ -249,7 +153,7 @@ func (q *releaseQueue) keepLocked(all ...*pendingRelease) {
 // add queues a release. While the node fails, the release waits for the next probe, so that a server that comes back
 // does not receive all accumulated requests at once. Behind a release without an answer it waits for that answer or
 // until a call is full, so that those of a crowd that gives up go together.
-func (q *releaseQueue) add(r *pendingRelease) {
+func (q *releaseQueue) add(r *release) {
 	q.mu.Lock()
 	defer q.unlock()
 	q.keepLocked(r)
@@ -265,7 +169,7 @@ func (q *releaseQueue) add(r *pendingRelease) {
 func (q *releaseQueue) hurry(hold string) {
 	q.mu.Lock()
 	defer q.unlock()
-	i := slices.IndexFunc(q.waiting, func(r *pendingRelease) bool { return r.hold == hold })
+	i := slices.IndexFunc(q.waiting, func(r *release) bool { return r.hold == hold })
 	if i >= 0 {
 		q.waiting[0], q.waiting[i] = q.waiting[i], q.waiting[0]
 		q.sendLocked(q.underWay+1, true)
@@ -273,7 +177,7 @@ func (q *releaseQueue) hurry(hold string) {
 }
 
 // leftLocked lets the single attempts that wait for this release go on, under mu.
-func (q *releaseQueue) leftLocked(r *pendingRelease) {
+func (q *releaseQueue) leftLocked(r *release) {
 	if r.left != nil {
 		q.left = append(q.left, r.left)
 		r.left = nil
@@ -292,7 +196,7 @@ func (q *releaseQueue) unlock() {
 
 // takeAll removes and returns the waiting releases, and ends the backoff. A goroutine that has found this queue before
 // repeat replaced it may still add a release: without a backoff that is sent, and needs no timer.
-func (q *releaseQueue) takeAll() (waiting []*pendingRelease) {
+func (q *releaseQueue) takeAll() (waiting []*release) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waiting, q.waiting, q.failures = q.waiting, nil, 0
@@ -341,7 +245,7 @@ func (q *releaseQueue) sendLocked(most int, urgent bool) {
 		}
 		q.underWay += len(batch)
 		first := batch[0]
-		release := wire.Release{Hold: first.hold, Tombstone: first.tombstone, Minimum: first.minimum.at(now)}
+		release := first.request(now)
 		for _, r := range batch[1:] {
 			release.Others = append(release.Others, r.hold)
 		}
@@ -358,7 +262,7 @@ func (q *releaseQueue) sendLocked(most int, urgent bool) {
 
 // takeLocked removes and returns the first waiting release and the releases behind it that the same call can carry:
 // releases of the same lock without a tombstone, a minimum or an heir. It drops releases that have expired.
-func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
+func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*release) {
 	for len(q.waiting) > 0 && len(batch) < releasesPerCall {
 		r := q.waiting[0]
 		alone := !r.tombstone.IsZero() || r.minimum.least > 0 || r.heir != nil // the reply is about the first hold
@@ -380,16 +284,14 @@ func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*pendingRelease) {
 // answered completes the releases of a call, or queues them again. A release that is queued again keeps its tombstone,
 // because the request that the tombstone is for may still arrive. Every success sends the next releases: the backoff
 // belongs to the node, and one answer shows that it is over.
-func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisResult) {
+func (q *releaseQueue) answered(batch []*release, result rueidis.RedisResult) {
 	e := q.p.e
 	reply, err := wire.ReadRelease(transport.OfAnyServer(result))
 	if err == nil {
 		for _, r := range batch {
-			r.withdrawal.end()
-			q.p.confirmed(r)
+			r.confirmed(reply)
+			reply.Broken, reply.More = nil, wire.NoMore // it is about the first hold
 		}
-		batch[0].heir.inherit(reply.Broken)
-		e.doRemaining(q.p.m, batch[0].key, reply.More)
 	}
 	q.mu.Lock()
 	defer q.unlock()
@@ -412,55 +314,38 @@ func (q *releaseQueue) answered(batch []*pendingRelease, result rueidis.RedisRes
 // TTL. The releases are therefore sent again when another server answers. If there are too many, the oldest are
 // dropped, and their locks become free a little later.
 type recentReleases struct {
-	mu   sync.Mutex
-	ring []recentRelease
-	next int // index of the oldest, once the ring is full
-}
-
-type recentRelease struct {
-	key   wire.LockKey
-	hold  string
-	node  *transport.Node // the node that confirmed the release
-	until clock.Instant   // the hold has expired by then
-
-	minimum minimum
+	mu  sync.Mutex
+	all []release // at most recentMost
 }
 
 // recentMost bounds how many releases are remembered: the releases of a second or two, which is how long a client takes
 // to follow a replacement.
 const recentMost = 1024
 
-func (x *recentReleases) note(r *pendingRelease, n *transport.Node) {
+func (x *recentReleases) note(r *release) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	one := recentRelease{r.key, r.hold, n, r.until, r.minimum}
-	if len(x.ring) < recentMost {
-		x.ring = append(x.ring, one)
-		return
-	}
-	x.ring[x.next] = one
-	x.next = (x.next + 1) % recentMost
+	x.all = append(x.all[max(len(x.all)-recentMost+1, 0):], release{
+		of: r.of, key: r.key, hold: r.hold, until: r.until, minimum: r.minimum, node: r.of.m.At(r.key.LockHash()),
+	})
 }
 
 // take removes and returns the releases to send again. A node of a Cluster is one server, so there only the releases of
 // locks that another node now answers for are sent again.
-func (x *recentReleases) take(e *Engine, m *transport.Master) (again []*pendingRelease) {
-	now := e.clock.Now()
+func (x *recentReleases) take(m *transport.Master, now clock.Instant) (again []*release) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	kept := x.ring[:0]
-	for _, r := range x.ring {
+	kept := x.all[:0]
+	for _, r := range x.all {
 		switch {
-		// The hold has expired by itself, so its release is dropped.
-		case r.until.Passed(now):
+		case r.until.Passed(now): // the hold has expired by itself
 		case m.Replaced(r.node, r.key.LockHash()):
-			again = append(again, &pendingRelease{m: m, key: r.key, hold: r.hold, until: r.until, minimum: r.minimum})
+			again = append(again, &r)
 		default:
 			kept = append(kept, r)
 		}
 	}
-	clear(x.ring[len(kept):])
-	x.ring, x.next = kept, 0
+	x.all = kept
 	return again
 }
 
