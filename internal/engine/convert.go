@@ -141,7 +141,10 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	if ttl := from.ttl(); ttl != into.ttl() { // it was set during the conversion
 		into.changeTTL(ttl, e.clock.Now())
 	}
-	into.setTimer() // the limit of the lease is that of this hold now
+	if from.extra != nil && into.extra != nil { // the limit is that of the lease
+		into.extra.limit = from.extra.limit
+	}
+	into.setTimer()
 	stands := from.trust.until()
 	from.finish(ErrReleased)
 	from.replaced = true

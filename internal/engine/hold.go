@@ -49,11 +49,12 @@ type hold struct {
 	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
 }
 
-// extra has the fields that few holds need.
+// extra has the fields that few holds need, for options that most leases do not have.
 type extra struct {
 	owner      string          // a ULID that the caller named, or ""
 	ctx        context.Context // of the acquisition, without its end; for hooks, nil if there are none
 	shared     sharedHold
+	limit      time.Duration // when MaxHold ends the lease; 0 without, and for a second hold before the exchange
 	firstGrant time.Duration // when the lease learnt of its first grant, if it has a minimum; 0 before, or without
 	changed    *changedTTL   // of SetTTL, or nil
 	mark       *mark         // of Detach, or nil
@@ -88,10 +89,11 @@ func (h *hold) block() int {
 
 // details returns what a master stores of the hold unchanged. claim is for how long a waiter lives without a refresh.
 func (h *hold) details(route wire.Route, converts string, claim wire.Millis) string {
-	return wire.Details{
-		Mode: h.mode, HandoffTTL: claim, Owner: h.namedOwner(), Block: h.block(), Converts: converts,
-		Route: route, Meta: h.terms.Meta,
-	}.Text()
+	d := wire.Details{Mode: h.mode, HandoffTTL: claim, Converts: converts, Route: route, Meta: h.terms.Meta}
+	if h.extra != nil {
+		d.Owner, d.Block = h.extra.owner, h.extra.shared.block
+	}
+	return d.Text()
 }
 
 // phase is the phase of a hold. It only moves forward.
@@ -137,14 +139,19 @@ func (h *hold) changed(m *transport.Master) {
 }
 
 // ends returns when the hold ends by the monotonic clock unless it is renewed.
-func (h *hold) ends() time.Duration { return min(h.trust.until().Mono, h.limit()) }
-
-// limit returns when MaxHold ends the hold. It limits the lease, so it does not apply to a second hold.
-func (h *hold) limit() time.Duration {
-	if h.isStanding() {
-		return h.lease.limit
+func (h *hold) ends() time.Duration {
+	if h.extra == nil {
+		return h.trust.until().Mono
 	}
-	return clock.Never
+	return min(h.trust.until().Mono, h.extra.end())
+}
+
+// end returns when MaxHold ends the lease.
+func (x *extra) end() time.Duration {
+	if x.limit == 0 {
+		return clock.Never
+	}
+	return x.limit
 }
 
 // isStanding reports whether the lease stands on this hold, which is not so for a second hold before the exchange.
@@ -154,17 +161,17 @@ func (h *hold) isStanding() bool { return h.lease.standing.Load() == h }
 func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bool) {
 	h.phase, h.waited = held, uint32(min((now.Mono-h.begun).Milliseconds(), math.MaxUint32))
 	h.trust.set(until)
-	if h.extra != nil {
-		h.extra.shared.first = h.ballot.Votes().First(token)
+	if x := h.extra; x != nil {
+		x.shared.first = h.ballot.Votes().First(token)
+		if h.terms.MinHold > 0 && x.firstGrant == 0 {
+			x.firstGrant = max(now.Mono, 1)
+		}
+		// The limit counts from when this process learns of the grant, so it is never shorter than agreed.
+		if h.terms.MaxHold > 0 && h.isStanding() {
+			x.limit = now.Mono + h.terms.MaxHold
+		}
 	}
-	if h.terms.MinHold > 0 && h.extra.firstGrant == 0 {
-		h.extra.firstGrant = max(now.Mono, 1)
-	}
-	// The limit counts from when this process learns of the grant, so it is never shorter than agreed.
-	if limit := h.terms.MaxHold; limit > 0 && h.isStanding() {
-		h.lease.limit = now.Mono + limit
-	}
-	if h.block() == 0 {
+	if h.extra == nil || h.extra.shared.block == 0 {
 		h.e.tokens.observe(token)
 	}
 	h.e.counters.held.Add(1)
@@ -197,7 +204,7 @@ func (h *hold) Fire(now clock.Instant) {
 		markOf(h).goOn(now)
 		return
 	}
-	if now.Mono >= h.riskAt() {
+	if h.renewal.safe && now.Mono >= h.riskAt() {
 		h.renewal.safe = false
 		h.e.observers.offer(OnAtRisk, h, nil, h.trust.left(now))
 	}
@@ -207,7 +214,11 @@ func (h *hold) Fire(now clock.Instant) {
 
 // setTimer sets the timer to the hold's next moment, under mu.
 func (h *hold) setTimer() {
-	h.e.timers.Set(&h.timer, h, min(h.ends(), h.nextRenewal(), h.riskAt()))
+	at := min(h.ends(), h.nextRenewal())
+	if h.renewal.safe {
+		at = min(at, h.riskAt())
+	}
+	h.e.timers.Set(&h.timer, h, at)
 }
 
 // expire ends the hold if its time is over, under mu, regardless of calls under way. The masters keep it a little
@@ -220,7 +231,7 @@ func (h *hold) expire(now clock.Instant) {
 	switch {
 	// The cases are in the order of the reasons: a limit that was agreed on is no failure, even if something else has
 	// ended too.
-	case now.Mono >= h.limit():
+	case h.extra != nil && now.Mono >= h.extra.end():
 		h.lose(h.loss(MaxHold, nil))
 	case !deadline.Passed(now):
 	case now.Mono < deadline.Mono:

@@ -15,7 +15,6 @@ import (
 type Lease struct {
 	mu       guard                // guards what follows, and the holds of the lease with their acquisitions
 	done     doneState            // the end of the lease, which is the end of the standing hold
-	limit    time.Duration        // when MaxHold ends the lease, or clock.Never
 	standing atomic.Pointer[hold] // written under mu
 	first    hold                 // the standing hold before a conversion: one allocation with the lease
 }
@@ -28,7 +27,7 @@ func (l *Lease) lock() *hold {
 
 // begin makes the first hold of a new lease the one that it stands on, and returns it.
 func (l *Lease) begin() *hold {
-	l.first.lease, l.first.done, l.limit = l, &l.done, clock.Never
+	l.first.lease, l.first.done = l, &l.done
 	l.standing.Store(&l.first)
 	return &l.first
 }

@@ -60,7 +60,7 @@ func (h *hold) planRenewal(now clock.Instant) {
 // the first third. A limit that ends the lease before its trust is no risk.
 func (h *hold) riskAt() time.Duration {
 	until := h.trust.until().Mono
-	if !h.renewal.safe || h.limit() <= until {
+	if h.extra.end() <= until {
 		return clock.Never
 	}
 	span := h.trustedTTL(h.ttl(), h.e.clock.Now())
