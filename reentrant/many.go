@@ -49,7 +49,7 @@ func (l *Locker) DoAll(
 func (l *Locker) acquireAll(ctx context.Context, wants []rwlock.Want, r request) (*MultiHold, error) {
 	sorted, invalid := settings.InOrder(wants)
 	if invalid != nil {
-		return nil, &rwlock.OptionError{Option: invalid.Option, Value: invalid.Value, Rule: invalid.Rule}
+		return nil, (*rwlock.OptionError)(invalid)
 	}
 	id, err := l.identity(ctx, wants[0].Name)
 	if err != nil {

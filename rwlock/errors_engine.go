@@ -50,10 +50,14 @@ func convertError(err error) error {
 
 // convertError converts the error of a call of this lease, and adds the name of a released lock.
 func (l *Lease) convertError(err error) error {
-	if err == engine.ErrReleased {
+	switch err {
+	case nil:
+		return nil
+	case engine.ErrReleased:
 		return &releasedError{l.Name()}
+	default:
+		return convertError(err)
 	}
-	return convertError(err)
 }
 
 // releasedError is ErrReleased with the name of the lock.

@@ -97,8 +97,8 @@ func (l *Locker) Ping(ctx context.Context) error {
 // is ErrClosed.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	l.mustBeMade()
-	if err := checkName(name); err != nil {
-		return State{}, err
+	if invalid := settings.CheckName(name); invalid != nil {
+		return State{}, (*OptionError)(invalid)
 	}
 	views, open := l.engine.Inspect(ctx, name)
 	if !open {
@@ -259,8 +259,8 @@ func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...B
 
 func (l *Locker) checkBreak(name, hold, reason string, opts []BreakOption) (s breakSettings, err error) {
 	l.mustBeMade()
-	if err := checkName(name); err != nil {
-		return s, err
+	if invalid := settings.CheckName(name); invalid != nil {
+		return s, (*OptionError)(invalid)
 	}
 	if _, err := ulid.ParseStrict(hold); err != nil {
 		return s, &OptionError{"hold", fmt.Sprintf("%q", hold), "must be the id of a hold, as Inspect shows it"}

@@ -1,6 +1,7 @@
 package rwlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -58,8 +59,8 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 			return nil, &OptionError{"client", "nil", "must be a client"}
 		}
 	}
-	if err := optionError(s.Check()); err != nil {
-		return nil, err
+	if invalid := s.Check(); invalid != nil {
+		return nil, (*OptionError)(invalid)
 	}
 	var owned *clients
 	if s.Owned {
@@ -135,7 +136,7 @@ func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Leas
 		reason := fmt.Sprintf("its prefix is %q, and that of this locker is %q", t.Prefix, l.prefix)
 		return nil, &TicketError{Name: t.Name, Reason: reason}
 	}
-	s, err := l.acquisitionSettings(opts)
+	s, err := lockSettings(l, l.defaults, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -230,8 +231,8 @@ func (l *Locker) acquire(
 	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
 ) (*Lease, error) {
 	l.mustBeMade()
-	if err := checkName(name); err != nil {
-		return nil, err
+	if invalid := settings.CheckName(name); invalid != nil {
+		return nil, (*OptionError)(invalid)
 	}
 	r := engine.Request{Name: name, Mode: mode, Entry: entry, Terms: l.terms}
 	var s settings.Lock
@@ -244,9 +245,6 @@ func (l *Locker) acquire(
 	return l.request(ctx, r, &s)
 }
 
-// checkName refuses a name before anything is sent.
-func checkName(name string) error { return optionError(settings.CheckName(name)) }
-
 // request is an acquisition whose options have been checked.
 func (l *Locker) request(ctx context.Context, r engine.Request, s *settings.Lock) (*Lease, error) {
 	if r.Entry == engine.Wait {
@@ -254,13 +252,12 @@ func (l *Locker) request(ctx context.Context, r engine.Request, s *settings.Lock
 			return nil, err
 		}
 	}
-	limit := r.Terms.MaxWait
-	if r.Entry == engine.Try {
-		limit = 0
+	begun, within := cmp.Or(s.Begun, time.Now()), ctx // before the limit starts, so no measured wait is shorter than it
+	if limit := r.Terms.MaxWait; limit > 0 && r.Entry != engine.Try {
+		var cancel context.CancelFunc
+		within, cancel = limited(ctx, limit, begun)
+		defer cancel()
 	}
-	begun := waitBegun(s)
-	within, cancel := limited(ctx, limit, begun)
-	defer cancel()
 	if s.Await != nil {
 		select {
 		case <-s.Await:
@@ -284,7 +281,7 @@ func (l *Locker) request(ctx context.Context, r engine.Request, s *settings.Lock
 // applyLockOptions is for an acquisition with options of its own. Acquisitions without options share the terms of the
 // locker: terms have the arguments of scripts as text, which would otherwise be formatted for every acquisition.
 func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) (settings.Lock, error) {
-	s, err := l.acquisitionSettings(opts)
+	s, err := lockSettings(l, l.defaults, opts)
 	if err != nil {
 		return s, err
 	}
@@ -297,11 +294,6 @@ func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) (setting
 	return s, nil
 }
 
-// acquisitionSettings returns the settings of an acquisition of this locker.
-func (l *Locker) acquisitionSettings(opts []LockOption) (settings.Lock, error) {
-	return lockSettings(l, l.defaults, opts)
-}
-
 // lockSettings returns the defaults with the options of one acquisition or one RWMutex applied. It refuses a longer TTL
 // than the masters know: their quarantine would end before such a lease, if a master forgot it.
 func lockSettings[O MutexOption](l *Locker, s settings.Lock, opts []O) (settings.Lock, error) {
@@ -311,8 +303,8 @@ func lockSettings[O MutexOption](l *Locker, s settings.Lock, opts []O) (settings
 		}
 		opt.ApplyMutex(&s)
 	}
-	if err := optionError(s.Check()); err != nil {
-		return s, err
+	if invalid := s.Check(); invalid != nil {
+		return s, (*OptionError)(invalid)
 	}
 	if s.TTL < l.minTTL {
 		const rule = "must be at least three times the timeout of WithReplicas, %v"
@@ -323,15 +315,6 @@ func lockSettings[O MutexOption](l *Locker, s settings.Lock, opts []O) (settings
 		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf(rule, l.maxTTL)}
 	}
 	return s, nil
-}
-
-// waitBegun returns since when an acquisition waits. It is read before the limit starts, so the measured wait is never
-// shorter than the limit.
-func waitBegun(s *settings.Lock) time.Time {
-	if s.Begun.IsZero() {
-		return time.Now()
-	}
-	return s.Begun
 }
 
 // limited returns ctx with the limit of WithMaxWait, which counts from begun; 0 is no limit. The limit has a cause of

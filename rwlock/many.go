@@ -79,9 +79,9 @@ func (l *Locker) acquireAll(
 	l.mustBeMade()
 	sorted, invalid := settings.InOrder(wants)
 	if invalid != nil {
-		return nil, optionError(invalid)
+		return nil, (*OptionError)(invalid)
 	}
-	s, err := l.acquisitionSettings(opts)
+	s, err := lockSettings(l, l.defaults, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (l *Locker) acquireAll(
 			}
 		}
 	}
-	begun := waitBegun(&s)
+	begun := cmp.Or(s.Begun, time.Now())
 	within, cancel := limited(ctx, limit, begun)
 	defer cancel()
 	all, terms := engine.Several{Requests: make([]engine.Request, len(wants))}, s.Prepare()

@@ -80,8 +80,8 @@ type RWMutex struct {
 func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	l.mustBeMade()
 	refused := func(err error) *RWMutex { return &RWMutex{name: name, refused: err} }
-	if err := checkName(name); err != nil {
-		return refused(err)
+	if invalid := settings.CheckName(name); invalid != nil {
+		return refused((*OptionError)(invalid))
 	}
 	defaults := l.defaults
 	defaults.MinHold, defaults.Renew = 0, true // its goroutines hand the lock on

@@ -109,11 +109,3 @@ func WithBackgroundRelease() LockOption {
 func WithLinger(d time.Duration) MutexOption {
 	return settings.MutexOption(func(l *settings.Lock) { l.Linger = l.Positive("WithLinger", d) })
 }
-
-// optionError keeps a nil *Invalid from becoming a non-nil error.
-func optionError(i *settings.Invalid) error {
-	if i == nil {
-		return nil
-	}
-	return &OptionError{Option: i.Option, Value: i.Value, Rule: i.Rule}
-}

@@ -112,12 +112,6 @@ func (o *observers) final(what What, h *hold, err error) {
 	}
 }
 
-// lost reports the end of a hold without its holder's wish, under mu.
-func (o *observers) lost(h *hold, loss *Loss) {
-	o.warnOfLoss(h, loss)
-	o.final(OnLost, h, loss)
-}
-
 // warnOfAbsence notes that a master does not take the hold back, and logs it once, under the lease's mutex. The first
 // answers of that kind are expected where another hold is yet to yield.
 func (o *observers) warnOfAbsence(h *hold, m *transport.Master, a ballot.Answer) {

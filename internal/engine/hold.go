@@ -275,7 +275,8 @@ func (h *hold) lose(loss *Loss) {
 			h.e.observers.final(OnExpired, h, nil)
 		} else {
 			h.e.losses.add(h, loss)
-			h.e.observers.lost(h, loss)
+			h.e.observers.warnOfLoss(h, loss)
+			h.e.observers.final(OnLost, h, loss)
 		}
 	}
 	h.finish(loss)

@@ -89,7 +89,7 @@ func (l *Locker) Engine() engine.Config {
 	return c
 }
 
-// Invalid is a setting that breaks a rule.
+// Invalid is a setting that breaks a rule, with the fields of rwlock.OptionError.
 type Invalid struct {
 	Option string
 	Value  any
