@@ -40,7 +40,7 @@ func TestUncontendedAllocations(t *testing.T) {
 	}
 }
 
-// lockerOver starts a locker. end ends it before the end of the test.
+// lockerOver starts a locker, whose masters may be slow to answer. end ends it before the end of the test.
 func lockerOver(t *testing.T, servers []*testredis.Server) (end func(), locker *rwlock.Locker) {
 	t.Helper()
 	var addrs []string
@@ -49,7 +49,9 @@ func lockerOver(t *testing.T, servers []*testredis.Server) (end func(), locker *
 	}
 	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
 	require.NoError(t, err)
-	locker, err = redlock.New(clients)
+	opts := []rwlock.Option{rwlock.WithTTL(time.Minute), redlock.WithNodeTimeout(20 * time.Second)}
+	testkit.FoundLongAgo(t, clients, opts...)
+	locker, err = redlock.New(clients, opts...)
 	require.NoError(t, err)
 	end = sync.OnceFunc(func() {
 		require.NoError(t, locker.Close())
