@@ -151,8 +151,10 @@ func TestVoteCountsWithItsReplicas(t *testing.T) {
 			replicas[1].Freeze()
 			_, err := p.TryLock(w.Soon(time.Minute), "n")
 			require.ErrorIs(t, err, rwlock.ErrReplicas)
-			replicas[0].Thaw()
-			replicas[1].Thaw()
+			for i, replica := range replicas[:2] {
+				replica.Thaw()
+				w.Servers[i].UntilConfirmed()
+			}
 			onQuorum(w, p)
 		})
 	}

@@ -28,7 +28,7 @@ func FuzzBootstrap(f *testing.F) {
 func TestBootstrapAtRandom(t *testing.T) {
 	source := rand.NewChaCha8([32]byte{2})
 	events := make([]byte, 300)
-	for range 1_000 {
+	for range testredis.Few(200, 1_000) {
 		_, _ = source.Read(events)
 		play(t, events)
 	}

@@ -82,6 +82,22 @@ func (c *console) ReplicaOf(of *Server) {
 	})
 }
 
+// UntilConfirmed returns when every replica has confirmed all writes of the server. After a Thaw that takes a while.
+func (c *console) UntilConfirmed() {
+	c.t.Helper()
+	await(c.t, "the replicas of "+c.Addr()+" have confirmed its writes", func() bool {
+		replication := c.Info("replication")
+		for i := 0; ; i++ {
+			switch replica, is := replication[fmt.Sprint("slave", i)]; {
+			case !is:
+				return i > 0
+			case !strings.Contains(replica, ",offset="+replication["master_repl_offset"]+","):
+				return false
+			}
+		}
+	})
+}
+
 // role returns the role of the server, or "" if it does not answer: a change of its role ends all connections.
 func (c *console) role() string {
 	replication, err := c.info("replication")
