@@ -20,13 +20,13 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// What one call of a script does at the most, however many wait: for each of 64 readers that enter six commands of 24
-// words in all, for each of 200 that it is asked about one command and five words, its field twice, its record, and its
-// member with the place, and some more for itself.
+// What one call of a script does at the most, however many wait: for each of 64 readers that enter, and of 64 waiters
+// whose message nobody hears, six commands of 24 words in all, for each of 200 that it is asked about one command and
+// five words, its field twice, its record, and its member with the place, and some more for itself.
 const (
 	perRefresh   = 200
-	mostCommands = 64*6 + perRefresh + 8
-	mostWords    = 64*24 + perRefresh*5 + 32
+	mostCommands = (64+64)*6 + perRefresh + 8
+	mostWords    = (64+64)*24 + perRefresh*5 + 32
 )
 
 // 5,000 goroutines of one process wait for a name. A server runs one call at a time, so what another name suffers is

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // FuzzBootstrap has clients look at masters that restart, lose data and go back to an earlier save, in any order. The

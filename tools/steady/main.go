@@ -145,6 +145,9 @@ func (s *search) command(ctx context.Context, args ...string) (string, error) {
 	return string(output), nil
 }
 
+// silent are the lines that say nothing about a failure.
+var silent = regexp.MustCompile(`(?m)^(=== (RUN|PAUSE|CONT|NAME) .*| *--- PASS: .*)\n`)
+
 // ended is the line of a test of the package, but of none within it.
 var ended = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+) \((\S+)s\)$`)
 
@@ -207,7 +210,8 @@ func (s *search) note(p *tests, output string, ok bool, how string) {
 	for _, name := range failed {
 		name = p.path + " " + name
 		if s.failures[name]++; s.failures[name] == 1 {
-			fmt.Fprintf(s.out, "\n=== %s failed, %s, after %v\n%s\n", name, how, time.Since(s.began).Round(time.Second), output)
+			fmt.Fprintf(s.out, "\n=== %s failed, %s, after %v\n%s\n", name, how, time.Since(s.began).Round(time.Second),
+				silent.ReplaceAllString(output, ""))
 		}
 	}
 }
