@@ -19,6 +19,8 @@ const (
 	maxTurns  = 6 // of all kinds below
 	fewWords  = 300
 
+	maxSentence = 30 // words of a page's sentence
+
 	maxOption = 60 // words of the comment of one option; a page has the rest
 )
 
@@ -60,6 +62,37 @@ func TestCommentsArePlain(t *testing.T) {
 	}
 }
 
+// Pages have the same bounds, and short sentences. Code and tables have no sentences.
+func TestPagesArePlain(t *testing.T) {
+	for path, text := range pages(t) {
+		prose := withoutCode.ReplaceAllString(string(text), "")
+		all, ofPeople := turnsOfPhrase(prose)
+		n := len(words.FindAllString(prose, -1))
+		require.LessOrEqual(t, 1000*all, maxTurns*n, "%s: %d turns of phrase in %d words", path, all, n)
+		require.LessOrEqual(t, 1000*ofPeople, maxPeople*n, "%s: %d pronouns in %d words", path, ofPeople, n)
+		require.Empty(t, longSentences(prose), path)
+	}
+}
+
+var (
+	withoutCode   = regexp.MustCompile("(?ms)^ *```.*?^ *```$|^    [^\n]*$")
+	notOfSentence = regexp.MustCompile("(?m)^(?:[|#]|\\[[^]]+\\]: ).*$|\\]\\([^)]*\\)|`[^`]*`")
+	paragraph     = regexp.MustCompile(`\n\s*\n|\n\s*(?:- |\d\. )`)
+	sentence      = regexp.MustCompile(`[.?!][*)"]*\s+`)
+)
+
+func longSentences(prose string) (long []string) {
+	prose = notOfSentence.ReplaceAllString(prose, "x")
+	for _, text := range paragraph.Split(prose, -1) {
+		for _, s := range sentence.Split(text, -1) {
+			if len(words.FindAllString(s, -1)) > maxSentence {
+				long = append(long, s)
+			}
+		}
+	}
+	return long
+}
+
 // An option says what it does, its bounds and its default, and names the page that has the rest.
 func TestCommentsOfOptionsAreShort(t *testing.T) {
 	for path, text := range files(t, ".go") {
@@ -93,6 +126,9 @@ func TestLanguageRulesNoticeWhatBreaksThem(t *testing.T) {
 	require.Equal(t, 3, ofPeople)
 	option := []byte("package p\n\n// WithX sets x: 5.\nfunc WithX() {}\n\n// W of one.\nfunc (T) WithY() {}\n")
 	require.Equal(t, map[string]int{"WithX": 4}, wordsOfOptions(t, option))
+	long := strings.Repeat("word ", maxSentence)
+	require.Empty(t, longSentences("One. "+long+"\n\n- "+long+".\n| "+long+long+"|\n"))
+	require.Len(t, longSentences("One "+long+". Two."), 1)
 	require.Equal(t, " whoever\n", luaComments([]byte("local x = 1 -- whoever\nlocal y = 2\n")))
 }
 

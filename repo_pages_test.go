@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +33,75 @@ func TestNoBinaryIsCommitted(t *testing.T) {
 			require.Equal(t, -1, bytes.IndexByte(text, 0), "%s is no text", path)
 		}
 	}
+}
+
+// pages returns the pages for people, by path.
+func pages(t *testing.T) map[string][]byte {
+	t.Helper()
+	all := files(t, ".md")
+	maps.DeleteFunc(all, func(path string, _ []byte) bool {
+		folder := filepath.ToSlash(filepath.Dir(path))
+		return folder != "." && folder != "docs"
+	})
+	return all
+}
+
+// maxWords are the words that a page may have. What else there is to say replaces something, or is not said.
+var maxWords = map[string]int{
+	"README.md": 1060, "CHANGELOG.md": 1000, "CONTRIBUTING.md": 1650, "SECURITY.md": 1000,
+	"docs/comparison.md": 1350, "docs/deployments.md": 2750, "docs/design.md": 3550, "docs/evidence.md": 2500,
+	"docs/faq.md": 750, "docs/fencing-sql.md": 1800, "docs/fencing.md": 2850, "docs/guarantees.md": 2600,
+	"docs/guide.md": 2500, "docs/integrations.md": 4000, "docs/operate.md": 4200, "docs/performance.md": 2000,
+}
+
+func TestPagesAreShort(t *testing.T) {
+	found := pages(t)
+	require.Len(t, found, len(maxWords), "pages")
+	for path, text := range found {
+		n := 0
+		for word := range strings.FieldsSeq(string(text)) {
+			if words.MatchString(word) {
+				n++
+			}
+		}
+		require.LessOrEqual(t, n, maxWords[filepath.ToSlash(path)], "words of %s", path)
+	}
+}
+
+var (
+	pageLink = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]+))?\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	noAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for path, text := range files(t, ".md") {
+		for _, link := range pageLink.FindAllStringSubmatch(withoutCode.ReplaceAllString(string(text), ""), -1) {
+			if strings.Contains(link[1], ":") {
+				continue
+			}
+			target := path
+			if link[1] != "" {
+				target = filepath.Join(filepath.Dir(path), link[1])
+			}
+			_, err := os.Stat(target)
+			require.NoError(t, err, "%s: %s", path, link[0])
+			if link[2] != "" && strings.HasSuffix(target, ".md") {
+				require.Contains(t, anchors(t, target), link[2], "%s: %s", path, link[0])
+			}
+		}
+	}
+}
+
+func anchors(t *testing.T, path string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, title := range heading.FindAllStringSubmatch(withoutCode.ReplaceAllString(string(text), ""), -1) {
+		name := noAnchor.ReplaceAllString(strings.ToLower(title[1]), "")
+		all = append(all, strings.ReplaceAll(name, " ", "-"))
+	}
+	return all
 }
 
 // Every line that the library logs, every exported error of a lock and every reason of a loss has a row in the page for
