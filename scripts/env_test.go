@@ -74,7 +74,7 @@ func (e *env) try(c call) (any, error) {
 	if e.lua != nil {
 		return e.lua.Run(scripts.Source(c.script), c.keys, c.args)
 	}
-	r := e.client.Do(context.Background(), build.Evalsha().Sha1(digest(c.script)).
+	r := e.client.Do(context.Background(), build.Evalsha().Sha1(digests[c.script]).
 		Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
 	if refusal, ok := rueidis.IsRedisErr(r.Error()); ok && refusal.IsNoScript() {
 		r = e.client.Do(context.Background(), build.Eval().Script(scripts.Source(c.script)).
@@ -238,7 +238,7 @@ func (e *env) pipeline(calls []call) {
 	e.t.Helper()
 	commands := make(rueidis.Commands, len(calls))
 	for i, c := range calls {
-		commands[i] = e.client.B().Evalsha().Sha1(digest(c.script)).
+		commands[i] = e.client.B().Evalsha().Sha1(digests[c.script]).
 			Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
 	}
 	for i, r := range e.client.DoMulti(context.Background(), commands...) {
@@ -246,10 +246,15 @@ func (e *env) pipeline(calls []call) {
 	}
 }
 
-func digest(name scripts.Name) string {
-	sum := sha1.Sum([]byte(scripts.Source(name)))
-	return hex.EncodeToString(sum[:])
-}
+// digests name the scripts in calls.
+var digests = func() map[scripts.Name]string {
+	all := map[scripts.Name]string{}
+	for name, source := range scripts.All() {
+		sum := sha1.Sum([]byte(source))
+		all[name] = hex.EncodeToString(sum[:])
+	}
+	return all
+}()
 
 func TestMain(m *testing.M) {
 	scratch.Use("fencelock-scripts")
