@@ -25,9 +25,10 @@ func deposit(ctx context.Context, redisURL string, db *sql.DB, amount int) error
 		if err != nil {
 			return err
 		}
-		return sqlguard.PostgreSQL.CheckUpdate(ctx, db, fence, result, `SELECT fence FROM accounts WHERE id = 42`)
+		return sqlguard.PostgreSQL.CheckUpdate(ctx, db, fence, result,
+			`SELECT fence FROM accounts WHERE id = 42`)
 	})
-	if rwlock.Completed(err) { // the lock was lost after the storage had accepted the work: do not repeat it
+	if rwlock.Completed(err) { // lost after the storage had accepted the work: do not repeat it
 		return nil
 	}
 	return err
