@@ -26,7 +26,7 @@ func (c *client) operate(ctx context.Context, name string) {
 		// Of the token block of a shared hold, Inspect shows only the last token.
 		h := state.Holders[i]
 		b.Hold, b.Token, b.Tokens = h.Hold, uint64(h.Token), tokensOf(state, h.Hold)
-		b.Now = !h.Cohort && !h.Broken && c.rng.IntN(2) == 0
+		b.Now = !h.Shared && !h.Broken && c.rng.IntN(2) == 0
 	} else {
 		b.Hold = state.Waiters[i-holders].Hold
 	}

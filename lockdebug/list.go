@@ -69,7 +69,7 @@ func eachHold(s rwlock.State, now time.Time, yield func(shown) bool) bool {
 	for _, h := range s.Holders {
 		lease := rwlock.LeaseState{
 			Name: s.Name, Mode: h.Mode, Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Since: now.Add(-h.Held),
-			Deadline: now.Add(h.Remaining), Count: h.Count, Cohort: h.Cohort, Token: h.Token,
+			Deadline: now.Add(h.Remaining), Count: h.Count, Shared: h.Shared, Token: h.Token,
 		}
 		if !yield(shown{LeaseState: lease, broken: h.Broken, ended: h.Ended, detached: h.Detached}) {
 			return false

@@ -193,7 +193,7 @@ func newLeaseRow(s shown, now time.Time) leaseRow {
 	row := leaseRow{
 		Name: s.Name, Mode: s.Mode.String(), Token: s.Token, Owner: s.Owner, Hold: s.Hold, Meta: s.Meta, Since: s.Since,
 		HeldMS: millis(now.Sub(s.Since)), Lost: s.Err != nil && !s.RenewalLate, RenewalLate: s.RenewalLate,
-		Count: s.Count, Shared: s.Cohort, Lingering: s.Lingering, Broken: s.broken, Ended: s.ended, Detached: s.detached,
+		Count: s.Count, Shared: s.Shared, Lingering: s.Lingering, Broken: s.broken, Ended: s.ended, Detached: s.detached,
 	}
 	if !s.Deadline.IsZero() {
 		row.LeftMS = millis(s.Deadline.Sub(now))
@@ -210,7 +210,7 @@ func newLeaseRow(s shown, now time.Time) leaseRow {
 func newWaiterRow(s shown, now time.Time) waiterRow {
 	row := waiterRow{
 		Name: s.Name, Mode: s.Mode.String(), Owner: s.Owner, Hold: s.Hold, Meta: s.Meta, Since: s.Since,
-		WaitedMS: millis(now.Sub(s.Since)), Shared: s.Cohort, Converting: s.Converting, Unreachable: s.Unreachable,
+		WaitedMS: millis(now.Sub(s.Since)), Shared: s.Shared, Converting: s.Converting, Unreachable: s.Unreachable,
 	}
 	if b := s.Behind; b != nil {
 		row.Behind = &behindRow{Owner: b.Owner, Hold: b.Hold, Meta: b.Meta, Mode: b.Mode.String()}

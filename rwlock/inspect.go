@@ -25,7 +25,7 @@ type Holder struct {
 	Count       int           // acquisitions of the owner that share it; for an RWMutex of this process, its holders
 	Token       fencing.Token // of a block the last; of a broken hold the one that it had; 0 in an AcquireError
 	Broken      bool          // of Inspect and List: it cannot be renewed any more, see Break
-	Cohort      bool          // a shared hold: the goroutines of a process share it by an RWMutex
+	Shared      bool          // the goroutines of a process share it by an RWMutex
 	Ended       bool          // released, and kept by WithMinHold until Remaining is over
 	Detached    bool          // left to another process by Lease.Detach, or its process has tried to
 	Lingering   bool          // of an RWMutex of this locker: kept by WithLinger, without a current holder

@@ -29,7 +29,7 @@ type LeaseState struct {
 	Err error
 
 	Count     int  // acquisitions that share the lease: the current holders of an RWMutex; 0 while it waits
-	Cohort    bool // of an RWMutex: goroutines of this process share it
+	Shared    bool // of an RWMutex: goroutines of this process share it
 	Lingering bool // kept by WithLinger, without a current holder
 
 	Waiting     bool    // an acquisition that is not granted, of which a master may not have heard so far
@@ -71,7 +71,7 @@ func (l *Locker) Leases() iter.Seq[LeaseState] {
 func (l *Locker) leaseState(h engine.HoldState) LeaseState {
 	s := LeaseState{
 		Name: h.Name, Mode: h.Mode, Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Token: h.Token,
-		Since: time.Now().Add(-h.Age), Cohort: h.Shared, Converting: h.Converts, Unreachable: h.Unreachable,
+		Since: time.Now().Add(-h.Age), Shared: h.Shared, Converting: h.Converts, Unreachable: h.Unreachable,
 	}
 	switch {
 	case h.Asking || h.Converts: // a second hold that is granted waits for other readers of its process to leave
@@ -103,7 +103,7 @@ func (m *RWMutex) leaderSince(asked time.Time) time.Time {
 
 // eachState yields the lease of an RWMutex and the goroutines that wait for it, and reports whether the loop goes on.
 func (m *RWMutex) eachState(yield func(LeaseState) bool) bool {
-	waiter := LeaseState{Name: m.name, Meta: m.settings.Meta, Cohort: true, Waiting: true}
+	waiter := LeaseState{Name: m.name, Meta: m.settings.Meta, Shared: true, Waiting: true}
 	m.mu.Lock()
 	h, s, in, lingers := m.remote.Load(), m.current.Load(), m.queue.Holders(), m.idleHold() != nil
 	converting, converts := m.queue.Converting()
@@ -155,7 +155,7 @@ func (m *RWMutex) leaseState(h *remoteHold, s *section, in int) (state LeaseStat
 		mode, token := s.fence.get()
 		return LeaseState{
 			Name: m.name, Mode: mode, Owner: h.lease.Owner(), Hold: h.lease.inner.Hold(), Meta: m.settings.Meta,
-			Token: token, Since: h.since, Err: lost, Count: in, Cohort: true,
+			Token: token, Since: h.since, Err: lost, Count: in, Shared: true,
 		}, true
 	}
 	inner, stands := h.lease.inner.State()

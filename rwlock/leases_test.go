@@ -96,14 +96,14 @@ func TestLeasesShowGoroutinesThatShareALock(t *testing.T) {
 		require.Equal(w, mu.Token(), all[0].Token)
 		require.Equal(w, begun, all[0].Since.Round(0))
 		require.Equal(w, 2, all[0].Count)
-		require.True(w, all[0].Cohort)
+		require.True(w, all[0].Shared)
 		for i, s := range all[1:] {
 			require.Equal(w, all[0].Hold, s.Behind.Hold)
 			require.Equal(w, 2, s.Behind.Count)
 			s.Behind = nil
 			require.Equal(w, rwlock.LeaseState{
 				Name: "n", Mode: rwlock.Write, Meta: "here", Since: begun.Add(time.Duration(i+1) * time.Second),
-				Cohort: true, Waiting: true,
+				Shared: true, Waiting: true,
 			}, s)
 		}
 
@@ -241,7 +241,7 @@ func TestLeasesShowConversions(t *testing.T) {
 			c := w.Call(w.Ctx, mu.Upgrade)
 			all := leases(p)
 			require.Len(w, all, 2, name)
-			require.True(w, all[1].Waiting && all[1].Converting && all[1].Cohort, name)
+			require.True(w, all[1].Waiting && all[1].Converting && all[1].Shared, name)
 			require.Equal(w, rwlock.Write, all[1].Mode)
 			require.NoError(w, mu.RUnlock(w.Ctx))
 			require.NoError(w, c.Result())
@@ -386,7 +386,7 @@ func TestLeasesWhileLocksComeAndGo(t *testing.T) {
 			for over := false; !over; {
 				for s := range p.Leases() {
 					require.Contains(w, []string{"n", "shared"}, s.Name)
-					require.Equal(w, s.Name == "shared", s.Cohort)
+					require.Equal(w, s.Name == "shared", s.Shared)
 					require.NoError(w, s.Err)
 					require.Equal(w, s.Waiting, s.Deadline.IsZero())
 					require.Equal(w, s.Count > 0, s.Token > 0, "%+v", s)

@@ -265,7 +265,7 @@ func TestInspectShowsACohort(t *testing.T) {
 			s, err := by.Inspect(w.Ctx, "n")
 			require.NoError(w, err)
 			require.Len(w, s.Holders, 1)
-			require.True(w, s.Holders[0].Cohort)
+			require.True(w, s.Holders[0].Shared)
 			return s.Holders[0]
 		}
 		for range 3 {
@@ -286,7 +286,7 @@ func TestInspectShowsACohort(t *testing.T) {
 		held := p.Take("m", rwlock.Write)
 		s, err := p.Inspect(w.Ctx, "m")
 		require.NoError(w, err)
-		require.False(w, s.Holders[0].Cohort)
+		require.False(w, s.Holders[0].Shared)
 		w.Release(held)
 	})
 }

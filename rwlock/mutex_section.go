@@ -109,7 +109,7 @@ func (s *section) stands() bool { return s.mutex.current.Load() == s }
 func (s *section) holder(in int) *Holder {
 	lease, mode := s.remote.lease, s.fence.mode()
 	return &Holder{
-		Owner: lease.Owner(), Hold: lease.inner.Hold(), Meta: s.mutex.settings.Meta, Mode: mode, Count: in, Cohort: true,
+		Owner: lease.Owner(), Hold: lease.inner.Hold(), Meta: s.mutex.settings.Meta, Mode: mode, Count: in, Shared: true,
 		Remaining: max(0, time.Until(lease.Deadline())), Held: time.Since(s.remote.since),
 	}
 }

@@ -111,7 +111,7 @@ func holdWith(ctx context.Context, l *rwlock.Locker, name string, token fencing.
 		case h.Token == token:
 			with = append(with, h.Hold)
 		case h.Ended:
-		case h.Token == 0, h.Cohort && h.Mode == rwlock.Write && token < h.Token:
+		case h.Token == 0, h.Shared && h.Mode == rwlock.Write && token < h.Token:
 			perhaps = append(perhaps, fmt.Sprintf("%s of %s", h.Hold, printable(h.Meta)))
 		}
 	}

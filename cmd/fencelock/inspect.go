@@ -71,7 +71,7 @@ func printState(out io.Writer, s rwlock.State, failed error, short cell) error {
 	}
 	for _, h := range s.Holders {
 		nested := fmt.Sprint(h.Count)
-		if h.Cohort {
+		if h.Shared {
 			nested = "shared"
 		}
 		fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\t%s\n",

@@ -291,7 +291,7 @@ func holdersOf(all []rwlock.Holder) []jsonHolder {
 	list := make([]jsonHolder, 0, len(all)) // never null
 	for _, h := range all {
 		list = append(list, jsonHolder{
-			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Cohort, h.Token, h.Broken, h.Ended, h.Detached,
+			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Shared, h.Token, h.Broken, h.Ended, h.Detached,
 			h.Held.Milliseconds(), h.Remaining.Milliseconds(),
 		})
 	}

@@ -108,6 +108,6 @@
 //	adoption       a conversion, in the same mode, of a hold that another process has detached
 //	quarantine     the time in which a master that may have lost data does not vote
 //	rejoin         a master that lost its marker returns to its set, with a quarantine
-//	shared hold    a hold that the goroutines of a process share; State calls it a cohort
+//	shared hold    a hold that the goroutines of a process share
 //	local queue    the FIFO of one process's goroutines
 package engine

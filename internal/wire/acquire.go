@@ -75,7 +75,7 @@ func readHolder(details, hold string, remaining, held time.Duration) *Holder {
 		owner = hold
 	}
 	return &Holder{
-		Owner: owner, Hold: hold, Meta: d.Meta, Mode: d.Mode, Count: 1, Cohort: d.Block > 0, Ended: d.Route == noRoute,
+		Owner: owner, Hold: hold, Meta: d.Meta, Mode: d.Mode, Count: 1, Shared: d.Block > 0, Ended: d.Route == noRoute,
 		Detached: d.mark != "", Remaining: remaining, Held: held,
 	}
 }

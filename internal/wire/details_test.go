@@ -57,7 +57,7 @@ func TestTheOwnerOfTheHolder(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, shown, r.Holder.Owner, owner)
 		require.Equal(t, "meta of it", r.Holder.Meta)
-		require.Equal(t, strings.HasPrefix(owner, "+"), r.Holder.Cohort)
+		require.Equal(t, strings.HasPrefix(owner, "+"), r.Holder.Shared)
 	}
 }
 

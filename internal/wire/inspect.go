@@ -33,7 +33,7 @@ func ReadInspect(result rueidis.RedisResult) (InspectReply, error) {
 		reply.Holders = append(reply.Holders, Holder{
 			Hold: h.text(0), Owner: h.text(1), Mode: h.mode(2), Count: int(h.number(4)),
 			Remaining: h.millis(5), Held: h.millis(6), Meta: h.text(8),
-			Cohort: h.number(9) == 1, Ended: h.text(3) == string(noRoute), Token: fencing.Token(max(h.number(7), 0)),
+			Shared: h.number(9) == 1, Ended: h.text(3) == string(noRoute), Token: fencing.Token(max(h.number(7), 0)),
 			Broken: h.number(10) == 1, Detached: h.number(11) == 1,
 		})
 	}

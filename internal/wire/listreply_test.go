@@ -106,7 +106,7 @@ func TestInspectReply(t *testing.T) {
 	require.Equal(t, wire.InspectReply{
 		Micros: us, Token: us + 1,
 		Holders: []wire.Holder{{
-			Hold: hold, Owner: hold, Mode: fencing.Write, Count: 2, Remaining: time.Second, Meta: "meta of it", Cohort: true,
+			Hold: hold, Owner: hold, Mode: fencing.Write, Count: 2, Remaining: time.Second, Meta: "meta of it", Shared: true,
 			Token: us,
 		}, {
 			Hold: other, Owner: "owner", Mode: fencing.Read, Count: 1, Token: us - 1, Broken: true,

@@ -242,7 +242,7 @@ type Holder struct {
 	Count       int
 	Token       fencing.Token // of an InspectReply; of a broken hold the one that it had
 	Broken      bool          // of an InspectReply: the hold cannot be renewed any more
-	Cohort      bool          // the goroutines of a process share it
+	Shared      bool          // the goroutines of a process share it
 	Ended       bool          // its client has released it, and it stands until its minimum
 	Detached    bool          // its client has left it to another one, or has tried to
 	Lingering   bool          // in no reply: only its process knows

@@ -211,7 +211,7 @@ func TestWaitersAndTheirMessages(t *testing.T) {
 		state, err := wire.ReadInspect(m.callWith(scripts.Inspect, m.keys.ForCall(m.keys.Of("n"))[:1], nil))
 		require.NoError(m.t, err)
 		require.Equal(m.t, []wire.Holder{{
-			Hold: third, Owner: third, Mode: fencing.Write, Count: 1, Cohort: true, Meta: "meta of it",
+			Hold: third, Owner: third, Mode: fencing.Write, Count: 1, Shared: true, Meta: "meta of it",
 			Token: second.Token, Remaining: state.Holders[0].Remaining, Held: state.Holders[0].Held,
 		}}, state.Holders)
 		require.Equal(m.t, []wire.Waiter{{
