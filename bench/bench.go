@@ -147,15 +147,8 @@ func (b *bench) probeAfter(ctx, working context.Context, gone context.CancelFunc
 	}
 }
 
-// progress reports the state of the run every second: on a terminal in one line that is drawn again.
+// progress reports the state of the run every second.
 func (b *bench) progress(out io.Writer, over <-chan struct{}) {
-	form := "%s\n"
-	if f, ok := out.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			form = "\r\x1b[K%s"
-			defer fmt.Fprint(out, "\r\x1b[K")
-		}
-	}
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for began := time.Now(); ; {
@@ -169,8 +162,8 @@ func (b *bench) progress(out io.Writer, over <-chan struct{}) {
 			s := c.locker.Stats()
 			acquired, waiting = acquired+int(s.Acquired), waiting+int(s.Waiting)
 		}
-		fmt.Fprintf(out, form, fmt.Sprintf("%.1fs of %v  waiting %d  acquired %d",
-			time.Since(began).Seconds(), b.cfg.length, waiting, acquired))
+		fmt.Fprintf(out, "%.1fs of %v  waiting %d  acquired %d\n",
+			time.Since(began).Seconds(), b.cfg.length, waiting, acquired)
 	}
 }
 
@@ -228,7 +221,8 @@ func (b *bench) section(
 	return notLost(lease.Release(ctx))
 }
 
-// nestedSections is a function that locks, calling functions that lock the same name.
+// nestedSections is a function that locks, calling functions that lock the same name. Theirs must be the same hold: the
+// same token, deeper by one.
 func (b *bench) nestedSections(ctx context.Context, c *client, name string) error {
 	at, asked := b.judge.Begin(name), time.Now()
 	outer, err := c.nested.Lock(ctx, name)
@@ -238,29 +232,24 @@ func (b *bench) nestedSections(ctx context.Context, c *client, name string) erro
 	b.waited("write", asked)
 	b.occupy(c, at, outer.Lease(), func() {
 		ctx := context.WithoutCancel(ctx)
-		err = b.nest(ctx, outer, c.nested.Lock, func() {
-			err = b.nest(ctx, outer, c.nested.RLock, func() { b.use(ctx, outer.Lease()) })
-		})
+		for _, take := range []func(context.Context, string, ...rwlock.LockOption) (*reentrant.Hold, error){
+			c.nested.Lock, c.nested.RLock,
+		} {
+			asked := time.Now()
+			inner, taken := take(ctx, name)
+			if taken != nil {
+				err = taken
+				return
+			}
+			b.waited("nested", asked)
+			defer func() { err = errors.Join(err, inner.Release(ctx)) }()
+			if inner.Token() != outer.Token() {
+				b.violated(judge.Order, "a nested section has token %v, the one around it %v", inner.Token(), outer.Token())
+			}
+		}
+		b.use(ctx, outer.Lease())
 	})
 	return errors.Join(notLost(err), notLost(outer.Release(ctx)))
-}
-
-// nest takes a lock that the owner has already. It must be the same hold: the same token, deeper by one.
-func (b *bench) nest(
-	ctx context.Context, outer *reentrant.Hold,
-	take func(context.Context, string, ...rwlock.LockOption) (*reentrant.Hold, error), work func(),
-) error {
-	asked := time.Now()
-	inner, err := take(ctx, outer.Lease().Name())
-	if err != nil {
-		return err
-	}
-	b.waited("nested", asked)
-	if inner.Token() != outer.Token() {
-		b.violated(judge.Order, "a nested section has token %v, the one around it %v", inner.Token(), outer.Token())
-	}
-	work()
-	return inner.Release(ctx)
 }
 
 // occupy runs work as the critical section of a lease, watched from entering to leaving.
