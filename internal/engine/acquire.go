@@ -348,7 +348,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 		return
 	}
 	vote := h.ballot.Vote(m.Index)
-	if h.e.confirmsHandOff() && answer.Status == ballot.IsGranted && vote.Unknown {
+	if vote.Unknown && answer.Status == ballot.IsGranted && h.e.confirmsHandOff() {
 		// The previous request may have been granted, or handed the lock. This one has written nothing, so neither its
 		// answer nor the WAIT behind it covers that write. The grant is confirmed like one that a message reported.
 		// A single attempt has no refresh that would report it again, and goes on to be asked.

@@ -151,30 +151,17 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	e.registry.forget(from.id)
 	from.abandonRound()
 	l.mu.Unlock()
-	// A hold that is gone before its time, because the masters have lost it or their clocks were set, was no lock when
-	// the new one was granted: another client may have written in between.
-	if _, gone := from.giveBack(ctx, ctx.Done(), awaited, into).(*Loss); gone && !stands.Passed(e.clock.Now()) {
-		return l.loseTaken()
-	}
-	return l.endedMeanwhile()
-}
-
-// endedMeanwhile returns the end of a lease that was lost while the release of its old hold had no answer, or nil.
-func (l *Lease) endedMeanwhile() error {
+	_, gone := from.giveBack(ctx, ctx.Done(), awaited, into).(*Loss)
 	h := l.lock()
 	defer l.mu.Unlock()
-	if h.stillHeld() {
-		return nil
-	}
-	return l.done.err()
-}
-
-// loseTaken ends a lease after the masters have shown that its old hold was gone, and returns its end.
-func (l *Lease) loseTaken() error {
-	h := l.lock()
-	defer l.mu.Unlock()
-	if h.stillHeld() {
+	switch {
+	case !h.stillHeld(): // it was lost while the release had no answer
+	case gone && !stands.Passed(e.clock.Now()):
+		// A hold that is gone before its time, because the masters have lost it or their clocks were set, was no lock when
+		// the new one was granted: another client may have written in between.
 		h.lose(h.loss(Taken, nil))
+	default:
+		return nil
 	}
 	return l.done.err()
 }

@@ -417,6 +417,9 @@ type holdReader func(rueidis.RedisResult) (wire.HoldReply, error)
 // readHold reads a reply. A grant that too few replicas have is the error of the replicas, with the reply.
 func readHold(r rueidis.RedisResult, read holdReader) (wire.HoldReply, error) {
 	reply, err := read(r)
+	if err == nil {
+		return reply, nil
+	}
 	short, ok := unreplicated(err)
 	if !ok || transport.DidNotRun(err) {
 		return reply, err
