@@ -162,23 +162,19 @@ func (h *hold) renewed(m *transport.Master, ttl time.Duration, renewed bool, err
 		h.broken(by)
 		return
 	}
-	until := h.e.drift.Trusted(sent, h.trustedTTL(ttl, now))
-	answer := ballot.Answer{Status: ballot.IsGranted, Until: until}
-	switch {
-	case err != nil:
+	answer := ballot.Answer{Status: ballot.NoAnswer, Err: err}
+	if err == nil {
+		answer = ballot.Answer{Status: ballot.IsAbsent, Until: h.e.drift.Trusted(sent, h.trustedTTL(ttl, now))}
+		h.renewal.noteAnswer(m.Index)
+	} else {
 		if transport.StaleMarker(err) {
 			h.e.masterSet.Recheck()
 		}
-		answer = ballot.Answer{Status: ballot.NoAnswer, Err: err}
 		h.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(h.key.LockHash()).Addr(), Err: m.Explain(err)})
-	case !renewed:
-		answer.Status = ballot.IsAbsent
-		fallthrough
-	default:
-		h.renewal.noteAnswer(m.Index)
-		if renewed { // a server without the hold answers, and renews nothing
-			h.e.endRenewalOutage(m.At(h.key.LockHash()), now)
-		}
+	}
+	if renewed { // a server without the hold answers, and renews nothing
+		answer.Status = ballot.IsGranted
+		h.e.endRenewalOutage(m.At(h.key.LockHash()), now)
 	}
 	h.ballot.Vote(m.Index).Renewed(h.token(), answer, now)
 	if r := h.renewal.round; r != nil && renewed && sent.Mono < r.sent.Mono { // of an earlier round
