@@ -139,17 +139,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	switch e.Op {
-	case OpAcquire:
-		return fmt.Sprintf("acquisition of %q failed", e.Name)
-	case OpAdopt:
-		return fmt.Sprintf("adoption of a hold of %q failed", e.Name)
-	case OpBreak:
-		return fmt.Sprintf("break of a hold of %q not confirmed", e.Name)
-	case OpRenew:
-		return fmt.Sprintf("renewal of %q not confirmed", e.Name)
-	}
-	text := fmt.Sprintf("release confirmed by %d masters of %d needed", e.Got, e.Need)
+	text := fmt.Sprintf("confirmed by %d masters of %d needed", e.Got, e.Need)
 	if len(e.Nodes) > 0 {
 		text += "; " + e.Nodes.Error()
 	}
