@@ -80,6 +80,7 @@ func runnerOf(command string, runTests func(*testing.T, string)) func(*testing.T
 		"go run -C chaos ./measure ": listWorkloads,
 		"go run -C tools ./noise ":   underNoise,
 		"FENCELOCK_NOISE=":           underNoise,
+		"FENCELOCK_TESTS=":           runTests,
 		"redis-cli ":                 askRedis,
 		"cd ":                        nothing,
 		"go mod edit ":               nothing,
@@ -150,9 +151,9 @@ func shell(t *testing.T, folder, command string) string {
 func searched() string { return os.Getenv("PATH") + ":/opt/fencelock-valkey" }
 
 var (
-	folder  = regexp.MustCompile(`^go test (\./\S+)`)
+	folder  = regexp.MustCompile(`^(?:FENCELOCK_TESTS=all )?go test (\./\S+)`)
 	pattern = regexp.MustCompile(`-(run|bench) ('[^']*'|\S+)`)
-	plain   = regexp.MustCompile(`^go test \./\S+( -run ('[^']*'|\S+)| -v)+$`)
+	plain   = regexp.MustCompile(`^(?:FENCELOCK_TESTS=all )?go test \./\S+(?: -run ('[^']*'|\S+)| -v)+$`)
 	repeats = regexp.MustCompile(`(-\S*s=)\d+`) // of seeds, crowds, outages: names in the plural
 	times   = regexp.MustCompile(`-benchtime \S+`)
 )
