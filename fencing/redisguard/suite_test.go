@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
@@ -55,7 +56,12 @@ func TestRealServer(t *testing.T) {
 	testredis.Require(t)
 	for _, binary := range testredis.Binaries() {
 		t.Run(filepath.Base(binary), func(t *testing.T) {
-			runSuite(t, testredis.StartBinary(t, binary).Client(t))
+			option := testredis.StartBinary(t, binary).Option()
+			option.ConnWriteTimeout = time.Minute // a busy machine may stand still for seconds
+			client, err := rueidis.NewClient(option)
+			require.NoError(t, err)
+			t.Cleanup(client.Close)
+			runSuite(t, client)
 		})
 	}
 }
