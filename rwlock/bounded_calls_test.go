@@ -45,7 +45,7 @@ func (m *moments) at(t time.Time) int {
 
 func TestReleaseAdmitsManyReadersInPortions(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		const readers = 1000
+		const readers = perRefresh
 		holder, p := w.Process(), w.Process()
 		held := holder.Take("n", rwlock.Write)
 		var told, calls moments
@@ -82,34 +82,6 @@ func TestReleaseAdmitsManyReadersInPortions(t *testing.T) {
 			sum += n
 		}
 		require.GreaterOrEqual(w, sum, readers)
-	})
-}
-
-func TestManyWaitersAreRefreshedInPortions(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const waiters = 1000
-		w.Process().Take("n", rwlock.Write)
-		p := w.Process()
-		for range waiters {
-			a := p.Acquire(w.Ctx, "n", rwlock.Write)
-			defer a.Wait()
-		}
-		defer p.Close()
-		w.UntilWaiting("n", waiters)
-		var mu sync.Mutex
-		longest, refreshes := 0, 0
-		p.Link.OnCommand(func(cmd []string) {
-			if testkit.Running(scripts.Refresh)(cmd) {
-				mu.Lock()
-				defer mu.Unlock()
-				longest, refreshes = max(longest, len(cmd)), refreshes+1
-			}
-		})
-		w.Pass(2 * w.Refresh())
-		mu.Lock()
-		defer mu.Unlock()
-		require.Positive(w, refreshes)
-		require.Less(w, longest, waiters*3/4, "words of the longest refresh, which keeps every other name waiting")
 	})
 }
 

@@ -158,7 +158,7 @@ func TestASingleAttemptIsNotRefusedByACrowdThatGaveUp(t *testing.T) {
 		for range crowd {
 			all = append(all, p.Acquire(ctx, "n", rwlock.Write))
 		}
-		w.UntilWaiting("n", crowd)
+		w.UntilWaiting("n", perRefresh)
 		stop()
 		for _, a := range all {
 			require.Error(w, a.Failed())

@@ -118,11 +118,6 @@ func (e *env) pass(d time.Duration) {
 		if field == "w" {
 			r := writeHold.FindStringSubmatch(text)
 			e.setFields(lockKey, "w", r[1]+" "+earlier(r[2], ms)+" "+earlier(r[3], ms)+r[4])
-		} else if field == "f" {
-			e.setFields(lockKey, "f", farLease.ReplaceAllStringFunc(text, func(text string) string {
-				r := farLease.FindStringSubmatch(text)
-				return r[1] + " " + earlier(r[2], ms) + " " + earlier(r[3], ms)
-			}))
 		} else if r := record.FindStringSubmatch(text); r != nil {
 			expiry, since := earlier(r[2], ms), earlier(r[4], ms)
 			e.setFields(lockKey, field, strings.Join([]string{r[1], expiry, r[3], since, r[5]}, " "))
@@ -416,12 +411,7 @@ func refresh(holds ...string) call { return refreshBy("-", holds...) }
 
 // refreshBy is refresh by a process that listens there now.
 func refreshBy(route string, holds ...string) call {
-	return refreshFar(route, 0, 0, holds...)
-}
-
-// refreshFar is refresh by a process whose waiters in state f live for so many ms; with far 1 the holds get that state.
-func refreshFar(route string, life, far int, holds ...string) call {
-	args := []any{route, life, far}
+	args := []any{route}
 	for _, hold := range holds {
 		args = append(args, ulid(hold))
 	}

@@ -9,7 +9,6 @@
 --                 n the numbers of records that holds, queue and aside index, absent when there are none;
 --                 s the last place given out; c present if a shared hold reads, or has read: how many of the read
 --                 holds, counted from the latest expiry, have been notified that a hold waits;
---                 f 'route expiry since' of each process that has waiters in state f;
 --                 <hold> 'state expiry token since details' of every other hold: its record;
 --                 o:<owner> 'number', then ' token mode number' for each token and mode that a named owner holds, the
 --                 latest last
@@ -28,16 +27,12 @@
 --        or enqueued; restore: HGETALL PEXPIRE, and ZADD per 1,000 records
 --
 -- States: g granted (its expiry is the score in holds, and the expiry in the record is not before that), q waiting,
--- p sidelined, d waiting although messages do not reach it, f waiting far behind other waiters of its process,
--- x released before its acquire arrived, or broken (a tombstone). The token in a waiter's record is its place.
+-- p sidelined, d waiting although messages do not reach it, x released before its acquire arrived, or broken (a
+-- tombstone). The token in a waiter's record is its place.
 -- A granted hold with token 0 is ended or broken: no renewal names that token, so the hold ends at its expiry. Field
 -- b:<hold> is a tombstone for a broken one, and has the token that it had. When the hold expires it becomes a tombstone
 -- x, so that no late request brings the hold back. The details of a tombstone say who broke the hold and why, or are
 -- '-'.
--- A waiter in state f has no lease of its own, so that a process pays for a refresh of only the nearest waiters of a
--- crowd. It lives until the expiry that field f has for its process, if the process has renewed that expiry in time
--- ever since the waiter got the state. The record of the waiter has the time at which it got the state in place of an
--- expiry. since in field f is the start of the unbroken renewals.
 -- A record and n are in one key, so they always agree. The zsets only index the records, and each of these keys may be
 -- gone while the lock stands: expired, evicted, or deleted by an operator. So the records decide:
 --   n counts records, never members. A member without a record of its kind has no meaning, and a script that meets it
@@ -85,7 +80,6 @@ if h[2] then
   readers, queued, aside = match(h[2], '^(%d+) (%d+) (%d+)$')
   readers, queued, aside = readers + 0, queued + 0, aside + 0
 end
-local waited = queued > 0
 if h[1] then
   wHold, wExpiry, wSince, wNamed, wFirst, wToken = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*) ?=?(%d*)$')
   wExpiry, wFirst, wToken = tonumber(wExpiry), tonumber(wFirst), tonumber(wToken)
@@ -126,17 +120,7 @@ end
 
 local function parse(record) return match(record or '', '^(%a) (%d+) (%d+) (%d+) (.*)$') end
 
-local function isWaiter(state) return state == 'q' or state == 'd' or state == 'p' or state == 'f' end
-
--- Returns the expiry of a waiter in state f: the expiry of its process, if that has not lapsed since the waiter got the
--- state.
-local function farExpiry(begun, details)
-  local route = match(details, '^%a %d+ %S+ (%S+)')
-  for its, expiry, since in string.gmatch(recordOf('f') or '', '(%S+) (%d+) (%d+)') do
-    if its == route and begun - since >= 0 then return expiry end
-  end
-  return '0'
-end
+local function isWaiter(state) return state == 'q' or state == 'd' or state == 'p' end
 
 local function named(id, details)
   local owner = match(details, '^%a %d+ (%w+)')
@@ -342,8 +326,8 @@ end
 -- Renews a waiter's lease. A renewal shows that a sidelined waiter is alive, though messages do not reach it: the
 -- waiter returns to its place, and is granted the lock even if PUBLISH counts no receiver. But if another upgrade has
 -- arrived since an upgrade was sidelined, the sidelined upgrade has lost its place: its client acquires again, and is
--- refused as any second upgrade is. With far the waiter gets state f.
-local function await(id, state, place, since, details, far)
+-- refused as any second upgrade is.
+local function await(id, state, place, since, details)
   if state == 'p' then
     local upgrades = place - 0 == 0 and string.byte(details) == 119 -- 'w'
     local head = upgrades and queued > 0 and call('ZRANGE', queueKey, 0, 0, 'WITHSCORES') or {}
@@ -359,8 +343,7 @@ local function await(id, state, place, since, details, far)
     renewed[#renewed + 1] = id
   end
   local expiry = int(ms + match(details, '^%a (%d+)'))
-  if state ~= 'd' then state = far and 'f' or 'q' end
-  if state == 'f' then expiry = now end
+  if state ~= 'd' then state = 'q' end
   fields[id] = state .. ' ' .. expiry .. ' ' .. int(place + 0) .. ' ' .. since .. ' ' .. details
   alive[id] = true
 end
@@ -371,7 +354,7 @@ local function requeue()
   local missing = call('ZADD', queueKey, unpack(renewed)) > 0
   keep(queueKey, missing, 0)
   renewed = {}
-  if missing and KEYS[2] then queued = restore(queueKey, 'qdf') end
+  if missing and KEYS[2] then queued = restore(queueKey, 'qd') end
 end
 
 -- Writes what has changed. HSET comes first: an HDEL that empties the hash deletes it with its expiry, and a hash that
@@ -385,7 +368,6 @@ local function store(ttl)
   elseif told and queued == 0 and told ~= '0' then
     fields.c = '0' -- no hold waits: the next waiter is announced to all
   end
-  if waited and queued == 0 then fields.f = false end
   local set, gone = {}, {}
   for field, text in pairs(fields) do
     if text then

@@ -2,19 +2,17 @@
 -- Without holds in its arguments it only continues the purge and the hand-offs that an earlier call has left.
 --
 -- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
--- ARGV   1 as in vote.lua, 2 the route of the process now (see lock.lua), '-' for the same as before, 3 for how many ms
---        its waiters in state f live from now on, '0' if it has none, 4 '1' if the holds are to get that state,
---        then the holds, at most 1000; 2 to 4 may be left out if no holds follow
+-- ARGV   1 as in vote.lua, 2 the route of the process now (see lock.lua), '-' for the same as before, then the holds,
+--        at most 1000; 2 may be left out if no holds follow
 -- Reply  {server us, ms until something may expire, more, then for every hold: status, token, ms left};
 --        status 0 waiting, 1 granted, 2 unknown here (it was dropped, or this master lost it, or it was sidelined and
 --        another upgrade has arrived before it: acquire again);
---        more as in settle.lua, plus 4 if the waiters that got state f before this call are dead
--- Twice  a waiter's lease is set, not summed; the second reply does not repeat 4, so a client without an answer to the
---        first call gives all its waiters state f anew
+--        more as in settle.lua
+-- Twice  a waiter's lease is set, not summed
 -- Cost   HMGET TIME PEXPIREx2 ZADD ZRANGE HGET HSET for any number of waiters, ZRANGE behind readers, per grant as in
 --        settle.lua; works while Redis is out of memory
 local call, lock = redis.call, KEYS[1]
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', 'f', unpack(ARGV, 5))
+local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', unpack(ARGV, 3))
 h.c = h[5]
 local clock = call('TIME') -- once: on Redis the clock moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
@@ -24,37 +22,21 @@ local ms = math.floor(us / 1000)
 -- include: process.lua
 -- include: settle.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are the commands after it
-had.f = h[6]
-
--- Renews the lease of this process's waiters in state f, and removes the leases that no process has renewed in time.
--- Returns whether this process's lease had lapsed: then the waiters in state f are dead, and waiters that get the state
--- from now on live.
-local function renewFar()
-  local since, others = nil, ''
-  for route, expiry, from in string.gmatch(recordOf('f') or '', '(%S+) (%d+) (%d+)') do
-    if expiry - ms > 0 and route == ARGV[2] then since = from end
-    if expiry - ms > 0 and route ~= ARGV[2] then others = others .. ' ' .. route .. ' ' .. expiry .. ' ' .. from end
-  end
-  fields.f = ARGV[2] .. ' ' .. int(ms + ARGV[3]) .. ' ' .. (since or now) .. others
-  return not since
-end
-
-local lapsed = (ARGV[3] or '0') ~= '0' and queued > 0 and renewFar()
-for i = 5, #ARGV do
+for i = 3, #ARGV do
   local id = ARGV[i]
-  had[id] = h[i + 2]
+  had[id] = h[i + 3]
   local state, _, place, since, details = parse(recordOf(id))
   if isWaiter(state) then
     local before, after = match(ARGV[2] ~= '-' and details or '', '^(%a %d+ %S+ )%S+( .*)$')
     if before then details = before .. ARGV[2] .. after end -- the process may listen elsewhere now
-    await(id, state, place, since, details, ARGV[4] == '1')
+    await(id, state, place, since, details)
   end
 end
 purge()
 admit(true)
 
-local reply = { us, wake(), (stale and 2 or more) + (lapsed and 4 or 0) }
-for i = 5, #ARGV do
+local reply = { us, wake(), stale and 2 or more }
+for i = 3, #ARGV do
   local id, n = ARGV[i], #reply
   local status, token, left = 2, 0, 0
   local state, expiry, value = find(id)

@@ -85,7 +85,6 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h
       end
       if queued == '1' then
         gone[#gone + 1] = 'n'
-        gone[#gone + 1] = 'f'
       else
         set[#set + 1], set[#set + 2] = 'n', format('0 %d 0', waiting)
       end

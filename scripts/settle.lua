@@ -139,7 +139,7 @@ local function offer(id, state, expiry, place, since, details)
   local text = id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
   if first then text = text .. ' ' .. int(first) .. ' ' .. queued end
   local heard = tell(details, text)
-  local dead = heard == 0 and (state == 'q' or state == 'f') and not alive[id]
+  local dead = heard == 0 and state == 'q' and not alive[id]
   if dead and type(redis.pcall('ZADD', asideKey, expiry, id)) == 'number' then
     keep(asideKey, aside == 0, 0)
     aside = aside + 1
@@ -180,12 +180,11 @@ local function admit(beneath)
     local id = popped or call('ZRANGE', queueKey, 0, 0)[1]
     if not id then
       if not KEYS[2] then return end
-      queued = restore(queueKey, 'qdf')
+      queued = restore(queueKey, 'qd')
       return admit(beneath)
     end
     local state, expiry, place, since, details = parse(recordOf(id))
-    local waits = state == 'q' or state == 'd' or state == 'f'
-    if state == 'f' then expiry = farExpiry(expiry, details) end
+    local waits = state == 'q' or state == 'd'
     local lives = waits and expiry - ms > 0
     local writes = lives and string.sub(details, 1, 1) == 'w'
     local enters = popped or open and (not writes or soleReader(details))

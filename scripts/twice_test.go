@@ -61,7 +61,7 @@ func remember(c call, reply []any, tokens map[string]int64) {
 			tokens[c.args[1]] = reply[1].(int64)
 		}
 	case scripts.Refresh:
-		for i, hold := range c.args[4:] {
+		for i, hold := range c.args[2:] {
 			if reply[3+3*i].(int64) == 1 {
 				tokens[hold] = reply[4+3*i].(int64)
 			}
@@ -129,9 +129,6 @@ func (e *env) repeatable(c call, reply []any) (kept []any) {
 // record is a record of lock.lua: first word, expiry, token, since, details.
 var record = regexp.MustCompile(`^(\w+) (\d+) (\d+) (\d+) (.*)$`)
 
-// farLease is one entry of field f of lock.lua: route, expiry, since.
-var farLease = regexp.MustCompile(`(\S+) (\d+) (\d+)`)
-
 var writeHold = regexp.MustCompile(`^(\w+) (\d+) (\d+)((?: [=\w]+)*)$`)
 
 // repeatableState is repeatable for a dump: without the expiries, which are set from the server's clock.
@@ -155,8 +152,6 @@ func (e *env) repeatableState(dump map[string][]string) map[string][]string {
 				entry = strings.Join(r, " ")
 			} else if r := writeHold.FindStringSubmatch(text); r != nil && field == "w" {
 				entry = strings.Join([]string{field, r[1], r[3], r[4]}, " ")
-			} else if field == "f" {
-				entry = farLease.ReplaceAllString(entry, "$1 $3")
 			}
 			kept[key] = append(kept[key], entry)
 		}

@@ -3,7 +3,6 @@ package scripts_test
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -219,53 +218,6 @@ func TestDeadReadersDoNotPileUp(t *testing.T) {
 	})
 }
 
-// Waiters far behind others of their process live as long as it renews one lease for all of them, and keep their
-// places. When that has lapsed they are dead, also if it is renewed later; the process is told so.
-func TestFarWaitersLiveByALeaseOfTheirProcess(t *testing.T) {
-	everywhere(t, func(e *env) {
-		here, there := "b"+channel, "bfencelock:c:there"
-		const lapsed = 4
-		e.run(acquire(writer("01")))
-		for _, hold := range []string{"11", "12", "13", "14"} {
-			e.run(acquire(writer(hold)))
-		}
-		e.run(acquire(writer("20").listening(there)))
-		require.EqualValues(e.t, lapsed, e.run(refreshFar(here, claim, 1, "12", "13", "14"))[2], "there was none")
-		require.EqualValues(e.t, lapsed, e.run(refreshFar(there, claim, 1, "20"))[2])
-		e.pass(claim / 2 * time.Millisecond)
-		require.EqualValues(e.t, 0, e.run(refreshFar(here, claim, 0, "11"))[2])
-		e.pass(claim * 3 / 4 * time.Millisecond)
-		require.Len(e.t, e.run(inspect())[4], 4, "that of the other process has lapsed")
-
-		e.run(refreshFar(here, claim, 0, "11"))
-		e.run(release("01", 0))
-		e.run(release("11", 0))
-		require.EqualValues(e.t, 1, e.run(refresh("12"))[3], "in its turn, though its process has not named it")
-		e.pass(claim * time.Millisecond)
-		require.EqualValues(e.t, lapsed, e.run(refreshFar(here, claim, 0))[2])
-		require.EqualValues(e.t, 2, e.run(refresh("13"))[3])
-		require.EqualValues(e.t, 2, e.run(refresh("20"))[3])
-		e.onlyTokensStay()
-	})
-}
-
-// A far waiter whose message nobody hears is passed over as any other, and comes back with a lease of its own.
-func TestFarWaiterIsPassedOver(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(writer("01")))
-		e.run(acquire(writer("02").listening(deaf)))
-		e.run(acquire(writer("03")))
-		e.run(refreshFar(deaf, claim, 1, "02"))
-		e.run(release("01", 0))
-		require.EqualValues(e.t, 1, e.run(refresh("03"))[3])
-		require.EqualValues(e.t, 0, e.run(refresh("02"))[3])
-		e.run(release("03", 0))
-		require.EqualValues(e.t, 1, e.run(refresh("02"))[3])
-		e.run(release("02", 0))
-		e.onlyTokensStay()
-	})
-}
-
 // One call releases many holds of a client: those that wait, and one that was handed the lock meanwhile, which goes on
 // to the next who waits. What is gone already is left alone.
 func TestReleaseOfManyHolds(t *testing.T) {
@@ -275,7 +227,6 @@ func TestReleaseOfManyHolds(t *testing.T) {
 		for _, hold := range []string{"11", "12", "13", "20", "14", "21"} {
 			e.run(acquire(writer(hold)))
 		}
-		e.run(refreshFar("b"+channel, claim, 1, "13", "14"))
 		e.run(release("01", 0)) // 11 has it
 		reply := e.run(all)
 		require.EqualValues(e.t, 1, reply[0])
@@ -292,20 +243,12 @@ func TestReleaseOfManyHolds(t *testing.T) {
 // A single attempt is not refused for holds and waiters that are dead, up to a bound on the work of one call, which is
 // greater than the bound of other calls.
 func TestASingleAttemptIsNotRefusedForWhatIsDead(t *testing.T) {
-	// A crowd waits behind a writer. Of its 200 nearest each has a lease, and the rest live by the lease of the process.
+	// A crowd waits behind a writer.
 	waiting := func(route string, ms int) func(e *env, n int) {
 		return func(e *env, n int) {
 			e.run(acquire(writer("01").lasting(ms)))
-			var far []string
 			for i := range n {
-				hold := fmt.Sprint(1000 + i)
-				e.run(acquire(writer(hold).listening(route)))
-				if i >= 200 {
-					far = append(far, hold)
-				}
-			}
-			for batch := range slices.Chunk(far, 200) {
-				e.run(refreshFar(route, claim, 1, batch...))
+				e.run(acquire(writer(fmt.Sprint(1000 + i)).listening(route)))
 			}
 			e.pass(time.Duration(ms) * time.Millisecond)
 		}

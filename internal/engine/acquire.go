@@ -34,7 +34,9 @@ type acquisition struct {
 	errs     []error       // of each master, from the former hold
 	holder   *Holder       // a holder in the way of the current hold, as last seen; never the former hold
 	unsent   bool          // the request to a single master has not left; of the goroutine that asks
-	waiting  bool          // in wait sets and in the count of waiters
+	waiting  bool          // in the count of waiters
+	queued   bool          // in wait sets
+	seat     *seat         // in the crowd for its lock; nil if it is not counted
 	wakeUps  uint64        // count of the engine before the first request
 	notified uint64        // bits of the masters that sent a message before the answer that the hold is queued
 	ready    chan struct{} // closed at the end; made by the waiter
@@ -95,6 +97,9 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 	if !e.registry.add(a.hold) {
 		return a.refuse(Closed, ErrClosed)
 	}
+	if a.entry == Wait {
+		e.crowds.asking.Add(1)
+	}
 	// Read before the request is sent, for add to compare: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
 	return nil
@@ -104,7 +109,9 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 func (a *acquisition) run(ctx context.Context) error {
 	e, returned := a.hold.e, false
 	defer a.abandonUnless(&returned)
-	if len(e.masters) == 1 && !e.replicated() && !e.releases[0].leaving.any(a.hold.key.LockHash()) {
+	if a.entry == Wait && e.crowds.asking.Load() > nearMost && e.crowds.keepBack(a) {
+		// Whoever leaves the crowd asks for it.
+	} else if len(e.masters) == 1 && !e.replicated() && !e.releases[0].leaving.any(a.hold.key.LockHash()) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -380,7 +387,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	if id != h.id || h.phase != asking || a.entry != Wait && a.entry != Upgrade {
 		return
 	}
-	if a.waiting || h.ballot.Vote(m.Index).State != ballot.Granted {
+	if a.queued || h.ballot.Vote(m.Index).State != ballot.Granted {
 		a.enqueue(m, reply.Left, err)
 	}
 }
@@ -470,11 +477,9 @@ const attempts = 3
 // refresh may give a different answer, or 0 if that is unknown. cause is why the master did not answer.
 func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
 	h := a.hold
-	// The first master that queues the hold makes it a waiter, for the counters and the hooks.
-	if !a.waiting {
-		a.waiting, h.contended = true, true
-		h.e.counters.waiting.Add(1)
-		h.e.observers.offer(OnWaiting, h, nil, 0)
+	a.waits()
+	if !a.queued {
+		a.queued = true
 		for i, other := range h.e.masters {
 			if other != m && h.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
 				h.e.waiters[i].add(a, 0, false)
@@ -488,6 +493,15 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 	}
 	if cause != nil {
 		h.e.waiters[m.Index].failed(h.name, m.At(h.key.LockHash()), cause)
+	}
+}
+
+// waits makes the hold a waiter once, for the counters and the hooks.
+func (a *acquisition) waits() {
+	if h := a.hold; !a.waiting {
+		a.waiting, h.contended = true, true
+		h.e.counters.waiting.Add(1)
+		h.e.observers.offer(OnWaiting, h, nil, 0)
 	}
 }
 
@@ -525,11 +539,6 @@ func (a *acquisition) cancel(ctx context.Context) {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	if h.phase == asking {
-		if a.waiting {
-			for _, w := range h.e.waiters {
-				w.noteSilence(a)
-			}
-		}
 		f := a.failure(a.waitFailure(), cause)
 		if a.unsent {
 			h.ballot.Vote(0).Unsent()
@@ -557,10 +566,21 @@ func (a *acquisition) leave() {
 		close(a.ready)
 	}
 	a.hold.asking = nil
+	e := a.hold.e
 	if a.waiting {
-		a.hold.e.counters.waiting.Add(-1)
-		for _, w := range a.hold.e.waiters {
+		e.counters.waiting.Add(-1)
+	}
+	if a.queued {
+		for _, w := range e.waiters {
 			w.remove(a)
+		}
+	}
+	if a.entry == Wait {
+		e.crowds.asking.Add(-1)
+	}
+	if a.seat != nil {
+		if next := e.crowds.leave(a); next != nil {
+			a.hold.lease.mu.afterUnlock(next.askAll)
 		}
 	}
 }

@@ -1,154 +1,83 @@
 package engine
 
 import (
-	"cmp"
-	"slices"
+	"container/list"
+	"sync"
+	"sync/atomic"
 )
 
-// crowd holds the waiters of a set in order of arrival. The nearest have leases of their own, which every refresh
-// renews. The far waiters behind them keep their places in the master's queue, but live by a lease of their process,
-// which the refresh of the nearest renews too: state f of lock.lua. So the cost of a crowd per second does not grow
-// with its size: to name 100,000 waiters would take three quarters of a server's time. If that lease has lapsed, the
-// waiters are reported again, and ask again if their places are gone. The mutex of the wait sets guards it.
+// crowds keep acquisitions back in this process while many others of it ask for the same lock, so that what a crowd
+// costs a server does not grow with its size: to name 100,000 waiters in refreshes would take three quarters of its
+// time. Those that are kept back have no place in the queue of a master. In their order, each asks when one before it
+// has got the lock or given up.
+type crowds struct {
+	asking atomic.Int64 // acquisitions with the entry Wait, of all locks
+	mu     sync.Mutex   // guards what follows; acquired under a lease's mutex, and no other under it
+	locks  map[string]*crowd
+}
+
+// nearMost is how many acquisitions of one lock ask. As long as there are no more for all locks together, none is
+// counted for its lock, so that at most twice as many wait in the queue. A server does nothing else while a script
+// runs, so this bounds the delay that a refresh of them causes to other locks.
+const nearMost = 100
+
+// crowd has the acquisitions of one lock that are counted. If it keeps any back, nearMost others ask.
 type crowd struct {
-	places     map[*acquisition]place // of every waiter
-	nearest    []*acquisition         // may name waiters that have left
-	near       int                    // how many of the nearest wait
-	left       int                    // how many of the nearest have left since their last refresh
-	far        []*acquisition         // behind the nearest, in their order; may name waiters that have left
-	unreported []*acquisition         // far waiters to report to the master; may name waiters that have left
-
-	noneReported bool // every far waiter is in unreported
+	near int
+	far  list.List // of *acquisition
 }
 
-// place is the position of a waiter in a crowd.
-type place uint8
+// seat is the place of an acquisition in the crowd for its lock.
+type seat struct {
+	in  *crowd
+	far *list.Element // nil if the acquisition may ask
+}
 
-const (
-	isNear       place = 1 << iota // among the nearest
-	isUnreported                   // named by unreported
-)
+// keepBack counts an acquisition for its lock, and reports whether it has to wait for its turn.
+func (c *crowds) keepBack(a *acquisition) bool {
+	h := a.hold
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.phase != asking {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := c.locks[h.name]
+	if in == nil {
+		if c.locks == nil {
+			c.locks = make(map[string]*crowd)
+		}
+		in = new(crowd)
+		c.locks[h.name] = in
+	}
+	a.seat = &seat{in: in}
+	if in.near < nearMost {
+		in.near++
+		return false
+	}
+	a.asked = make(chan struct{}, 1)
+	a.seat.far = in.far.PushBack(a)
+	a.waits()
+	return true
+}
 
-// nearestMost is how many waiters of a process one refresh of a lock names. A server does nothing else while a script
-// runs, so this bounds the delay that a crowd causes to other locks.
-const nearestMost = 200
-
-func newCrowd() crowd { return crowd{places: make(map[*acquisition]place)} }
-
-// add adds a waiter, or has one reported to the master again if it is already in. An upgrade waits at the head of the
-// master's queue, so it is always among the nearest.
-func (c *crowd) add(a *acquisition) {
-	at, in := c.places[a]
-	switch {
-	case in && at&(isNear|isUnreported) == 0:
-		c.report(a)
-	case in:
-	case a.entry == Upgrade || len(c.far) == 0 && c.near < nearestMost:
-		c.bringNear(a)
+// leave removes an acquisition, and returns the one whose turn it is now, or nil.
+func (c *crowds) leave(a *acquisition) (next *acquisition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := a.seat.in
+	switch first := in.far.Front(); {
+	case a.seat.far != nil:
+		in.far.Remove(a.seat.far)
+	case first != nil:
+		next = in.far.Remove(first).(*acquisition)
+		next.seat.far = nil
 	default:
-		c.places[a] = 0
-		c.far = append(c.far, a)
-		c.report(a)
+		in.near--
 	}
-}
-
-func (c *crowd) bringNear(a *acquisition) {
-	c.places[a] = isNear
-	c.near++
-	c.nearest = append(c.nearest, a)
-}
-
-// report has a far waiter reported to the master.
-func (c *crowd) report(a *acquisition) {
-	c.places[a] |= isUnreported
-	c.unreported = append(c.unreported, a)
-}
-
-// reportAll has all far waiters reported to the master. While no report goes out, as when a server refuses one refresh
-// after the other, only the first call looks at all of them.
-func (c *crowd) reportAll() {
-	if c.noneReported {
-		return
+	if in.near == 0 {
+		delete(c.locks, a.hold.name)
 	}
-	c.noneReported = true
-	for _, a := range c.far {
-		if at, in := c.places[a]; in && at&isUnreported == 0 {
-			c.report(a)
-		}
-	}
-}
-
-// remove removes a waiter. The slices name it until they are next read, or until too many of their entries have left.
-func (c *crowd) remove(a *acquisition) {
-	if c.isNear(a) {
-		c.near--
-		c.left++
-	}
-	delete(c.places, a)
-	for _, s := range []*[]*acquisition{&c.nearest, &c.far, &c.unreported} {
-		if len(*s) > 2*len(c.places)+nearestMost {
-			*s = slices.Clip(slices.DeleteFunc(*s, c.hasLeft))
-		}
-	}
-}
-
-func (c *crowd) hasLeft(a *acquisition) bool {
-	_, in := c.places[a]
-	return !in
-}
-
-func (c *crowd) isNear(a *acquisition) bool { return c.places[a]&isNear != 0 }
-
-// hasFar reports whether waiters live by the lease of their process.
-func (c *crowd) hasFar() bool { return len(c.places) > c.near }
-
-// drained reports whether so many of the nearest have left that far waiters should take their places.
-func (c *crowd) drained() bool { return c.left >= nearestMost/2 && c.hasFar() }
-
-// hasNews reports whether there is something to send in a call in addition to the regular ones.
-func (c *crowd) hasNews() bool { return len(c.places) > 0 && (c.drained() || len(c.unreported) > 0) }
-
-// takeNearest returns the nearest, longest wait first: on masters that order by arrival, a queue that is rebuilt then
-// has the order of the old one.
-func (c *crowd) takeNearest() []*acquisition {
-	c.advance()
-	slices.SortStableFunc(c.nearest, func(a, b *acquisition) int {
-		return cmp.Compare(a.hold.begun, b.hold.begun)
-	})
-	return slices.Clone(c.nearest)
-}
-
-// advance moves far waiters into the places of the nearest that have left, and returns the waiters it moved.
-func (c *crowd) advance() []*acquisition {
-	c.left = 0
-	c.nearest = slices.DeleteFunc(c.nearest, c.hasLeft)
-	before := len(c.nearest)
-	for c.near < nearestMost && len(c.far) > 0 {
-		if a := takeFirst(&c.far); !c.hasLeft(a) {
-			c.bringNear(a)
-		}
-	}
-	return slices.Clone(c.nearest[before:])
-}
-
-// takeUnreported returns the far waiters to report to the master next.
-func (c *crowd) takeUnreported() (unreported []*acquisition) {
-	for len(c.unreported) > 0 && len(unreported) < nearestMost {
-		a := takeFirst(&c.unreported)
-		if at := c.places[a]; at&isUnreported != 0 && at&isNear == 0 {
-			c.places[a] = at &^ isUnreported
-			unreported = append(unreported, a)
-			c.noneReported = false
-		}
-	}
-	return unreported
-}
-
-func takeFirst(s *[]*acquisition) *acquisition {
-	a := (*s)[0]
-	(*s)[0] = nil
-	if *s = (*s)[1:]; len(*s) == 0 {
-		*s = nil
-	}
-	return a
+	return next
 }

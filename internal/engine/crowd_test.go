@@ -8,44 +8,30 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// All far waiters are reported once for any number of calls, in their order, without the waiters that have left or have
-// come near, and again after the next call.
-func TestAllFarWaitersAreReported(t *testing.T) {
-	const near, far = 200, 300
-	numbers := func(from, to int) (all []int) {
-		for i := from; i < to; i++ {
-			all = append(all, i)
+// So many ask. Each of the others asks in its turn, when one that has asked has ended; those that end before their turn
+// are left out.
+func TestACrowdAsksInItsOrder(t *testing.T) {
+	const near, far = 100, 5
+	c := engine.NewCrowd()
+	var leave []func() int
+	for i := range near + far {
+		end, asks := c.Join()
+		require.Equal(t, i < near, asks, i)
+		leave = append(leave, end)
+	}
+	require.Equal(t, -1, leave[near+1](), "it has not asked")
+	for _, step := range [][2]int{{7, near}, {near, near + 2}, {3, near + 3}, {near + 3, near + 4}, {0, -1}} {
+		require.Equal(t, step[1], leave[step[0]]())
+	}
+	require.Equal(t, 1, c.Locks())
+	end, asks := c.Join()
+	require.True(t, asks, "one place is free")
+	leave = append(leave, end)
+	ended := map[int]bool{near + 1: true, 7: true, near: true, 3: true, near + 3: true, 0: true}
+	for i, end := range leave {
+		if !ended[i] {
+			require.Equal(t, -1, end())
 		}
-		return all
 	}
-	take := func(c *engine.Crowd) (all []int) {
-		for part := c.TakeUnreported(); len(part) > 0; part = c.TakeUnreported() {
-			require.LessOrEqual(t, len(part), near)
-			all = append(all, part...)
-		}
-		return all
-	}
-	c := engine.NewCrowd(near + far)
-	require.Equal(t, numbers(near, near+far), take(c), "each is reported when it comes")
-	require.Empty(t, take(c))
-	for range 2 {
-		c.ReportAll()
-		c.ReportAll()
-		require.Equal(t, numbers(near, near+far), take(c))
-	}
-
-	c.ReportAll()
-	require.Equal(t, numbers(near, 2*near), c.TakeUnreported())
-	c.ReportAll() // those that are reported already, behind those that are not
-	require.Equal(t, append(numbers(2*near, near+far), numbers(near, 2*near)...), take(c))
-
-	c.ReportAll()
-	for i := range near / 2 {
-		c.Remove(i)
-	}
-	c.Remove(near + far - 1)
-	c.Advance()
-	require.Equal(t, numbers(near+near/2, near+far-1), take(c))
-	c.ReportAll()
-	require.Equal(t, numbers(near+near/2, near+far-1), take(c))
+	require.Zero(t, c.Locks())
 }

@@ -13,7 +13,7 @@
 //	many.go        group: asks for the holds of several locks, and keeps all of them or none
 //	handoff.go     the messages of the masters, and the grants in them
 //	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes
-//	crowd.go       the waiters for one lock: the nearest, and the far ones behind them
+//	crowd.go       crowds, the acquisitions that wait in this process for their turn to ask
 //	renew.go       when a hold is extended, the round under way, and what a failed round says
 //	release.go     the ways to give a lease back
 //	giving.go      release, of a hold on one master; giving, all of them, with the count of the answers

@@ -45,7 +45,8 @@ type Engine struct {
 	masters        []*transport.Master
 	masterSet      *masterset.Set
 	registry       registry
-	waiters        []*waitSets      // of each master
+	waiters        []*waitSets // of each master
+	crowds         crowds
 	wakeUps        atomic.Uint64    // how often all waiters of a master were made to ask
 	releases       []*releaseQueues // of each master
 	renewalOutages outages          // of the servers that do not renew leases

@@ -61,42 +61,30 @@ func (e *Engine) AddBesideRepeat(name, hold string, ttl time.Duration) (waited b
 	return waited
 }
 
-// Crowd is the waiters for one lock on a master, by number.
+// Crowd has the acquisitions of an engine for one lock.
 type Crowd struct {
-	crowd
-	waiters map[*acquisition]int
+	e       *Engine
+	numbers map[*acquisition]int
 }
 
-// NewCrowd returns a crowd of n waiters in their order.
-func NewCrowd(n int) *Crowd {
-	c := &Crowd{newCrowd(), make(map[*acquisition]int)}
-	for i := range n {
-		a := new(acquisition)
-		c.waiters[a] = i
-		c.add(a)
-	}
-	return c
-}
+// NewCrowd returns an empty crowd.
+func NewCrowd() *Crowd { return &Crowd{new(Engine), make(map[*acquisition]int)} }
 
-// Remove removes the waiter.
-func (c *Crowd) Remove(number int) {
-	for a, n := range c.waiters {
-		if n == number {
-			c.remove(a)
+// Join adds an acquisition, and returns what ends it, and whether it may ask at once. What ends it returns the number
+// of the next one, or -1.
+func (c *Crowd) Join() (leave func() (next int), asks bool) {
+	l := new(Lease)
+	h := l.begin()
+	h.e = c.e
+	a := &acquisition{hold: h}
+	c.numbers[a] = len(c.numbers)
+	return func() int {
+		if next := c.e.crowds.leave(a); next != nil {
+			return c.numbers[next]
 		}
-	}
+		return -1
+	}, !c.e.crowds.keepBack(a)
 }
 
-// ReportAll has all far waiters reported.
-func (c *Crowd) ReportAll() { c.reportAll() }
-
-// Advance moves far waiters into free places.
-func (c *Crowd) Advance() { c.advance() }
-
-// TakeUnreported takes the waiters to report next.
-func (c *Crowd) TakeUnreported() (numbers []int) {
-	for _, a := range c.takeUnreported() {
-		numbers = append(numbers, c.waiters[a])
-	}
-	return numbers
-}
+// Locks is how many locks have a crowd.
+func (c *Crowd) Locks() int { return len(c.e.crowds.locks) }

@@ -51,6 +51,12 @@ func (a *acquisition) withdraw(heir *hold) {
 // hold, as they do where their clocks disagree, the current hold may wait for nothing but the release of the former
 // one. Then another client has the lock only if a master has named its hold.
 func (a *acquisition) waitFailure() Kind {
+	if a.seat != nil && a.asks == 0 { // others of this process, which ask for it, are before it
+		if a.hold.e.cutOff(a) {
+			return NoQuorum
+		}
+		return Contended
+	}
 	refused := 0
 	for _, err := range a.errs {
 		if err != nil {

@@ -76,19 +76,19 @@ func (e *Engine) Stats() Stats {
 	for i, reason := range reasons {
 		s.Lost[reason] = c.losses[i].Load()
 	}
-	waiting := make(map[*acquisition]struct{})
-	for _, w := range e.waiters { // not every master has every waiter
-		for _, a := range w.all() {
-			waiting[a] = struct{}{}
-		}
+	if s.Waiting == 0 {
+		return s
 	}
-	for a := range waiting {
-		if e.cutOff(a) {
+	for h := range e.registry.each() {
+		h.lease.mu.Lock()
+		a := h.asking
+		if a != nil && a.waiting && e.cutOff(a) {
 			s.Unreachable++
 		}
-		if e.subscriptionDown(a.hold.key.LockHash()) {
+		if a != nil && a.waiting && e.subscriptionDown(h.key.LockHash()) {
 			s.NoMessages++
 		}
+		h.lease.mu.Unlock()
 	}
 	return s
 }

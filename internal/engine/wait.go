@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -44,18 +45,15 @@ type waitSet struct {
 	name         string
 	in           *waitSets // its mutex guards what follows
 	keys         []string
-	crowd        crowd
+	waiters      map[*acquisition]struct{}
 	every        time.Duration // the shortest interval that a waiter needs
-	due          time.Duration // when the nearest waiters are refreshed next
+	due          time.Duration // when they are refreshed next
 	timer        timerqueue.Timer
 	busy         bool          // a refresh is under way
 	stale        bool          // a request arrived that the refresh under way may be too old for
 	quietSince   time.Duration // when a waiter was last added or granted
 	refused      bool          // the server's last answer: it cannot serve now, and sends no message when it can
 	refusedSince time.Duration
-	kept         bool           // the server has the lease of this process that the far waiters live by
-	route        wire.Route     // the route that the server has recorded for the far waiters
-	silence      *ballot.Answer // the failure of the last refresh, or nil
 	// While the server refuses, one waiter probes for all until askAllAt.
 	askAllAt time.Duration
 }
@@ -70,12 +68,12 @@ func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
 	s, now := w.byName[name], w.e.clock.Now().Mono
 	if s == nil {
 		s = &waitSet{
-			name: name, in: w, keys: w.e.keys.ForCall(a.hold.key), crowd: newCrowd(), every: clock.Never,
-			due: clock.Never, quietSince: now,
+			name: name, in: w, keys: w.e.keys.ForCall(a.hold.key), every: clock.Never, due: clock.Never, quietSince: now,
+			waiters: make(map[*acquisition]struct{}),
 		}
 		w.byName[name] = s
 	}
-	s.crowd.add(a)
+	s.waiters[a] = struct{}{}
 	s.every = min(s.every, a.hold.terms.refreshEvery())
 	if !refused {
 		s.quietSince = now
@@ -99,13 +97,9 @@ func (w *waitSets) remove(a *acquisition) {
 	if s == nil {
 		return
 	}
-	s.crowd.remove(a)
-	switch {
-	case len(s.crowd.places) == 0:
+	if delete(s.waiters, a); len(s.waiters) == 0 {
 		delete(w.byName, a.hold.name)
 		w.e.timers.Cancel(&s.timer)
-	case s.crowd.drained() && !s.busy:
-		w.e.timers.SetEarlier(&s.timer, s, w.e.clock.Now().Mono)
 	}
 }
 
@@ -131,22 +125,12 @@ func (w *waitSets) wake(name string) {
 	}
 }
 
-// noteSilence records, for a far waiter under its lease's mutex, that the last refresh was not answered. That refresh
-// named only near waiters.
-func (w *waitSets) noteSilence(a *acquisition) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if s := w.byName[a.hold.name]; s != nil && s.silence != nil && !s.crowd.isNear(a) {
-		a.hold.ballot.Vote(w.m.Index).Refreshed(*s.silence)
-	}
-}
-
 // all returns every acquisition that waits on this master.
 func (w *waitSets) all() (waiting []*acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.byName {
-		waiting = slices.AppendSeq(waiting, maps.Keys(s.crowd.places))
+		waiting = slices.AppendSeq(waiting, maps.Keys(s.waiters))
 	}
 	return waiting
 }
@@ -166,7 +150,7 @@ func (s *waitSet) answered(now time.Duration, refused bool) {
 	s.refused = refused
 }
 
-// askAt schedules a refresh of the nearest waiters at this time or earlier, under the mutex.
+// askAt schedules a refresh at this time or earlier, under the mutex.
 func (s *waitSet) askAt(at time.Duration) {
 	s.due = min(s.due, at)
 	s.in.e.timers.SetEarlier(&s.timer, s, s.due)
@@ -186,7 +170,7 @@ const (
 // A waiter's lease covers three refreshes, so that two may be lost. Asking early is for holds that expire without a
 // release. No message reports these, because no script runs at that moment.
 func (s *waitSet) setTimer(now, wake time.Duration) {
-	if len(s.crowd.places) == 0 {
+	if len(s.waiters) == 0 {
 		return
 	}
 	pause := s.every
@@ -209,14 +193,13 @@ func (e *Engine) subscriptionDown(lock string) bool {
 	return e.count(down) > len(e.masters)-e.quorum()
 }
 
-// Fire refreshes the waiters that are queued here, and asks for the waiters that are not: for the nearest waiters when
-// they are due, and otherwise for the far waiters that the master does not know. The answers set the time of the next
-// refresh. The time that is set here covers answers that never arrive.
+// Fire refreshes the waiters that are queued here, and asks for the waiters that are not. The answers set the time of
+// the next refresh. The time that is set here covers answers that never arrive.
 func (s *waitSet) Fire(now clock.Instant) {
 	w := s.in
 	w.m.Listen(s.keys[0]) // the node may have changed
 	w.mu.Lock()
-	if until, cause := s.node().Backoff(now.Mono); cause != nil && len(s.crowd.places) > 0 {
+	if until, cause := s.node().Backoff(now.Mono); cause != nil && len(s.waiters) > 0 {
 		w.e.timers.Set(&s.timer, s, until)
 		w.mu.Unlock()
 		return
@@ -224,26 +207,10 @@ func (s *waitSet) Fire(now clock.Instant) {
 	// One refresh of a set at a time: over a slow link several would pile up, and the refreshes of a crowd would delay
 	// other locks.
 	busy, one := s.busy, s.refused && now.Mono < s.askAllAt
-	var waiters []*acquisition
-	far := false
-	switch {
-	case len(s.crowd.places) == 0:
-	case now.Mono >= s.due:
-		waiters = s.crowd.takeNearest()
-		s.stale = s.stale || busy
-		s.due = clock.Never
-		s.setTimer(now.Mono, 0)
-	default:
-		s.askAt(s.due)
-		far = !s.crowd.drained()
-		switch {
-		case busy:
-		case far:
-			waiters = s.crowd.takeUnreported()
-		default:
-			waiters = s.crowd.advance()
-		}
-	}
+	waiters := s.inOrder()
+	s.stale = s.stale || busy
+	s.due = clock.Never
+	s.setTimer(now.Mono, 0)
 	if !one {
 		s.askAllAt = now.Mono + s.every
 	}
@@ -260,8 +227,16 @@ func (s *waitSet) Fire(now clock.Instant) {
 		}
 	}
 	if !busy {
-		s.refresh(queued, far, proposal)
+		s.refresh(queued, proposal)
 	}
+}
+
+// inOrder returns the waiters, longest wait first, under the mutex: on masters that order by arrival, a queue that is
+// rebuilt then has the order of the old one.
+func (s *waitSet) inOrder() []*acquisition {
+	return slices.SortedFunc(maps.Keys(s.waiters), func(a, b *acquisition) int {
+		return cmp.Compare(a.hold.begun, b.hold.begun)
+	})
 }
 
 // remind sends what a waiter needs in addition to the shared refresh. It sends no acquire if asksNot says that another
@@ -292,50 +267,37 @@ type waiter struct {
 	id string
 }
 
-// refresh keeps the waiters alive on the master and learns their state. Far waiters live by the lease of the process,
-// which every call renews if there are any. The call goes through the pipeline and is not urgent: while the server is
-// in backoff it fails at once, and the timer that is set already tries again.
-func (s *waitSet) refresh(batch []waiter, far bool, proposal int64) {
+// refresh keeps the waiters alive on the master and learns their state. The call goes through the pipeline and is
+// not urgent: while the server is in backoff it fails at once, and the timer that is set already tries again.
+func (s *waitSet) refresh(batch []waiter, proposal int64) {
 	w := s.in
-	refresh := wire.Refresh{Route: w.e.route(s.keys[0]), FarLife: wire.NoMillis, Far: far}
 	w.mu.Lock()
-	keeps := s.crowd.hasFar()
-	if keeps {
-		refresh.FarLife = wire.FormatMillis(refreshes * s.every)
-		if s.route != refresh.Route {
-			s.crowd.reportAll() // the lease that they live by is named by its route
-		}
-	}
-	if s.busy || len(batch) == 0 && !keeps {
+	if s.busy || len(batch) == 0 {
 		w.mu.Unlock()
 		return
 	}
-	s.route, s.kept = refresh.Route, s.kept && keeps
 	s.busy = true
 	w.mu.Unlock()
-	refresh.Holds = make([]string, len(batch))
+	refresh := wire.Refresh{Route: w.e.route(s.keys[0]), Holds: make([]string, len(batch))}
 	for i, waiter := range batch {
 		refresh.Holds[i] = waiter.id
 	}
 	w.m.Post(transport.Call{
 		Script: w.e.scriptsOf(w.m).refresh, Keys: s.keys, Vote: w.m.Vote(proposal), Args: refresh.Args(nil),
-		To: transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, keeps, r, sent) }),
+		To: transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, r, sent) }),
 	})
 }
 
 // refreshed passes each waiter its part of the reply, and sets the time of the next refresh. It locks the leases one by
 // one, outside the mutex of the wait sets, because a lease's mutex is acquired before that mutex.
-func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, sent clock.Instant) {
+func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.Instant) {
 	w := s.in
 	reply, err := wire.ReadRefresh(r, len(batch))
-	var unknown []*acquisition
-	var silence *ballot.Answer
 	more, granted := reply.More == wire.MoreAdmits, false
 	// Without a reply nothing is known about any waiter. Each keeps its place if a later refresh comes before its lease
 	// ends.
 	if err != nil {
 		answer := w.e.noAnswer(w.m, err)
-		silence = &answer
 		for _, waiter := range batch {
 			waiter.refreshed(w, answer)
 		}
@@ -349,9 +311,8 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 			state := reply.Waiters[i]
 			granted = granted || state.Status == wire.Granted
 			state.Left = min(state.Left, waiter.a.hold.terms.TTL) // a minimum is no reason for trust
-			if waiter.refreshed(w, w.e.refreshAnswer(state, sent)) {
-				unknown = append(unknown, waiter.a)
-			}
+			unknown := waiter.refreshed(w, w.e.refreshAnswer(state, sent))
+			more = more || unknown
 		}
 	}
 	w.mu.Lock()
@@ -361,30 +322,13 @@ func (s *waitSet) refreshed(batch []waiter, keeps bool, r rueidis.RedisResult, s
 		s.quietSince = now
 	}
 	s.refreshAnswered(now, err)
-	s.busy, s.silence = false, silence
-	for _, a := range unknown {
-		if s.crowd.isNear(a) {
-			more = true
-		} else {
-			s.crowd.add(a)
-		}
-	}
-	switch {
-	case err != nil || reply.FarLapsed && s.kept: // a reply that was lost may have reported that they are dead
-		s.crowd.reportAll()
-	case keeps:
-		s.kept = true
-	}
+	s.busy = false
 	s.setTimer(now, reply.Left)
-	// A request that arrived during this refresh may be newer than its answers, so the set is refreshed once more. If
-	// the message of one grant was lost, the messages of the next grants may be lost too.
-	if (more || s.stale || granted && s.crowd.hasFar()) && len(s.crowd.places) > 0 {
+	// A request that arrived during this refresh may be newer than its answers, so the set is refreshed once more.
+	if (more || s.stale) && len(s.waiters) > 0 {
 		s.askAt(now)
 	}
 	s.stale = false
-	if err == nil && s.crowd.hasNews() {
-		w.e.timers.SetEarlier(&s.timer, s, now)
-	}
 }
 
 // refreshAnswer converts the state of one waiter in a refresh to an answer for the ballot. Trust counts from the time
@@ -444,7 +388,7 @@ func (e *Engine) doRemaining(m *transport.Master, key wire.LockKey, more wire.Mo
 func (e *Engine) continueAdmission(m *transport.Master, key wire.LockKey) {
 	m.Post(transport.Call{
 		Script: e.scriptsOf(m).refresh, Keys: e.keys.ForCall(key), Vote: m.Vote(e.tokens.proposal()),
-		Args: wire.Refresh{FarLife: wire.NoMillis}.Args(nil),
+		Args: wire.Refresh{}.Args(nil),
 		To: transport.ReceiverFunc(func(r rueidis.RedisResult, _ clock.Instant) {
 			if reply, err := wire.ReadRefresh(r, 0); err == nil {
 				e.doRemaining(m, key, reply.More)

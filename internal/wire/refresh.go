@@ -10,10 +10,8 @@ import (
 
 // Refresh keeps the waiters of one process for a lock alive, and asks for their state: refresh.lua.
 type Refresh struct {
-	Route   Route    // of the process now; "" for the same as before
-	FarLife Millis   // for how long its far waiters live from now on; NoMillis if it has none
-	Far     bool     // the holds become far waiters
-	Holds   []string // at most 1000; none only continues the work that an earlier call has left
+	Route Route    // of the process now; "" for the same as before
+	Holds []string // at most 1000; none only continues the work that an earlier call has left
 }
 
 // Args appends the arguments.
@@ -22,7 +20,7 @@ func (q Refresh) Args(to []string) []string {
 	if route == "" {
 		route = "-"
 	}
-	return append(append(to, string(route), string(q.FarLife), flagArg(q.Far)), q.Holds...)
+	return append(append(to, string(route)), q.Holds...)
 }
 
 // More is the work that a script has left to the client.
@@ -35,16 +33,12 @@ const (
 	MoreReads       // no waiter was let in: the client has to read the marker first
 )
 
-// farLapsed is added to More in the reply of refresh.lua: the far waiters before this call are dead.
-const farLapsed = 4
-
 // RefreshReply is the reply to a Refresh.
 type RefreshReply struct {
-	Micros    int64         // the server's time
-	Left      time.Duration // until something may expire; 0 if that is unknown
-	More      More
-	FarLapsed bool // the far waiters that the master recorded before this call are dead
-	Waiters   []RefreshedWaiter
+	Micros  int64         // the server's time
+	Left    time.Duration // until something may expire; 0 if that is unknown
+	More    More
+	Waiters []RefreshedWaiter
 }
 
 // RefreshedWaiter is the state of one waiter: Queued, Granted or Absent.
@@ -58,8 +52,7 @@ type RefreshedWaiter struct {
 func ReadRefresh(result rueidis.RedisResult, n int) (RefreshReply, error) {
 	f := read(result)
 	reply := RefreshReply{Micros: f.micros(), Left: f.millis()}
-	more := f.integer()
-	reply.More, reply.FarLapsed = f.more(more&^farLapsed), more&farLapsed != 0
+	reply.More = f.more(f.integer())
 	if n > 0 {
 		reply.Waiters = make([]RefreshedWaiter, n)
 	}

@@ -35,7 +35,7 @@ func TestArguments(t *testing.T) {
 		},
 		scripts.Renew: {wire.Renew{{Key: "k:h", Hold: "h", TTL: "40000", Token: 7}}.Args(), "h,40000,7"},
 		scripts.Refresh: {
-			wire.Refresh{Route: wire.Published("c"), FarLife: wire.NoMillis, Far: true}.Args(nil), "pc,0,1",
+			wire.Refresh{Route: wire.Published("c")}.Args(nil), "pc",
 		},
 		scripts.Release: {wire.Release{Hold: "h", Tombstone: wire.Tombstone{TTL: "60000"}}.Args(nil), "h,60000,0"},
 	} {
@@ -55,7 +55,7 @@ func TestArguments(t *testing.T) {
 	require.Equal(t, []string{"h", "60000", "1", "i", "j"}, wire.Release{
 		Hold: "h", Tombstone: wire.Tombstone{TTL: "60000", Several: true}, Others: []string{"i", "j"},
 	}.Args(nil))
-	require.Equal(t, []string{"-", "0", "0", "h"}, wire.Refresh{FarLife: wire.NoMillis, Holds: []string{"h"}}.Args(nil))
+	require.Equal(t, []string{"-", "h"}, wire.Refresh{Holds: []string{"h"}}.Args(nil))
 }
 
 var numbered = regexp.MustCompile(`(?:^|[ ,;])(\d+) `)

@@ -180,18 +180,13 @@ func TestWaitersAndTheirMessages(t *testing.T) {
 		require.Equal(m.t, []wire.Renewed{wire.RenewContended}, m.renew(&renewal))
 		require.Equal(m.t, wire.Queued, m.acquire(third, wire.ByArrival, shared).Status)
 
-		q := wire.Refresh{Route: m.route, FarLife: wire.NoMillis, Holds: []string{other, hold, "gone"}}
+		q := wire.Refresh{Route: m.route, Holds: []string{other, hold, "gone"}}
 		r, err := wire.ReadRefresh(m.call(scripts.Refresh, q.Args(nil)), len(q.Holds))
 		require.NoError(m.t, err)
 		require.Positive(m.t, r.Left)
 		require.Equal(m.t, []wire.RefreshedWaiter{
 			{Status: wire.Queued}, {Status: wire.Granted, Token: granted.Token, Left: r.Waiters[1].Left}, {Status: wire.Absent},
 		}, r.Waiters)
-		// Its waiters are dead, since none had the lease of the process so far.
-		q = wire.Refresh{Route: m.route, FarLife: "20000", Far: true, Holds: []string{third}}
-		r, err = wire.ReadRefresh(m.call(scripts.Refresh, q.Args(nil)), len(q.Holds))
-		require.NoError(m.t, err)
-		require.True(m.t, r.FarLapsed)
 
 		m.release(wire.Release{Hold: hold})
 		first, _ := m.message().(wire.Handoff)

@@ -43,7 +43,7 @@ func (m *lock) acquire(r hold, life int64, order string, adopts int64, secret st
 	}
 	own := m.find(r.id)
 	if own.waits() {
-		m.await(own, false)
+		m.await(own)
 	}
 	m.settle(false)
 	own = m.find(r.id)
@@ -405,32 +405,18 @@ func (m *lock) breakHold(id string, atOnce bool, life int64, who string) reply {
 	return reply{code, left, m.us, m.more()}
 }
 
-// refresh keeps waiters alive: their process listens at route now, and its far waiters live for farLife.
-func (m *lock) refresh(ids []string, route string, farLife int64, far bool) reply {
-	lapsed := int64(0)
-	if farLife > 0 && len(m.queue) > 0 {
-		for its, lease := range m.far {
-			if lease.expiry <= m.ms() {
-				delete(m.far, its)
-			}
-		}
-		lease, kept := m.far[route]
-		if !kept {
-			lapsed, lease.since = 4, m.ms()
-		}
-		lease.expiry = m.ms() + farLife
-		m.far[route] = lease
-	}
+// refresh keeps waiters alive: their process listens at route now.
+func (m *lock) refresh(ids []string, route string) reply {
 	for _, id := range ids {
 		if h := m.find(id); h.waits() {
 			if route != "-" {
 				h.route = route
 			}
-			m.await(h, far)
+			m.await(h)
 		}
 	}
 	m.settle(true)
-	r := reply{m.us, m.wake(), m.more() + lapsed}
+	r := reply{m.us, m.wake(), m.more()}
 	for _, id := range ids {
 		h := m.find(id)
 		switch {
@@ -484,7 +470,7 @@ func (m *lock) yield(id string, token int64) reply {
 	h := m.find(id)
 	switch {
 	case h.waits():
-		m.await(h, false)
+		m.await(h)
 		m.admit(false)
 	case h != nil && h.state == granted && !h.ended && h.token == token:
 		left := h.expiry - m.ms()
@@ -587,7 +573,7 @@ func (m *lock) inspect() reply {
 		return cmp.Or(cmp.Compare(a.place, b.place), strings.Compare(a.id, b.id))
 	})
 	for _, h := range all {
-		if m.until(h) > m.ms() && h.state != tombstone {
+		if h.expiry > m.ms() && h.state != tombstone {
 			waiters = append(waiters, reply{
 				h.id, cmp.Or(h.owner, h.id), h.mode, h.channel(), max(m.ms()-h.since, 0), h.meta, string(h.state), h.place,
 			})

@@ -186,7 +186,7 @@ func (p *Player) compareMessages() error {
 }
 
 var indexes = map[state]int{
-	granted: inHolds, waiting: inQueue, deafWaits: inQueue, farWaits: inQueue, sidelined: inAside, tombstone: inAside,
+	granted: inHolds, waiting: inQueue, deafWaits: inQueue, sidelined: inAside, tombstone: inAside,
 }
 
 // compareNumbers checks that n counts the records, and that the zsets index them.
@@ -424,7 +424,7 @@ func (p *Player) keepsPromises() error {
 			}
 		}
 	}
-	waits := len(p.m.queue) > 0 && p.m.until(p.m.queue[0]) > p.m.ms()
+	waits := len(p.m.queue) > 0 && p.m.queue[0].expiry > p.m.ms()
 	if waits && len(p.m.holds) == 0 && p.voted && p.goodVote(0).code == 0 {
 		return fmt.Errorf("the lock is free, and %+v waits", *p.m.queue[0])
 	}
@@ -440,7 +440,7 @@ func (p *Player) keepsPromises() error {
 }
 
 func (p *Player) isWaitedFor(of *hold) bool {
-	return slices.ContainsFunc(p.m.queue, func(h *hold) bool { return p.m.until(h) > p.m.ms() && h.from != of.id })
+	return slices.ContainsFunc(p.m.queue, func(h *hold) bool { return h.expiry > p.m.ms() && h.from != of.id })
 }
 
 // root returns the hold from which a hold was converted in the end.
@@ -490,7 +490,7 @@ func (p *Player) model(s step, got []any) any {
 		found := got[0] == int64(1) && p.m.ended[id] != nil
 		return p.m.release(id, s.Tomb, s.Several, holdIDs(s.Others), minimum{s.Least, s.Rest}, found)
 	case scripts.Refresh:
-		return p.m.refresh(holdIDs(s.Others), routeArg(s), s.FarLife, s.Far)
+		return p.m.refresh(holdIDs(s.Others), routeArg(s))
 	case scripts.Renew:
 		var all []renewal
 		for _, n := range s.Others {

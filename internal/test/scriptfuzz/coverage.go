@@ -19,14 +19,14 @@ var codes = map[scripts.Name][]string{
 	adoption:        {"1", "3", "7", "broken"},
 	scripts.Join:    {"0", "1", "2", "3", "4", "5"},
 	scripts.Renew:   {"0", "1", "2", "3", "broken"},
-	scripts.Refresh: {"0", "1", "2", "more 0", "more 1", "more 2", "far waiters dead"},
+	scripts.Refresh: {"0", "1", "2", "more 0", "more 1", "more 2"},
 	scripts.Release: {"0", "1", "2", "more 0", "more 1", "more 2", "broken"},
 	scripts.Raise:   {"0", "1", "4", "5", "6"},
 	scripts.Yield:   {"0", "1", "2", "4", "5"},
 	scripts.Regain:  {"0", "1", "2", "4", "5"},
 	scripts.Break:   {"0", "1", "2", "3"},
 	scripts.Marker:  {"single", "look", "join", "note", "succeed"},
-	scripts.Inspect: {"mode ", "mode r", "mode w", "state q", "state p", "state d", "state f"},
+	scripts.Inspect: {"mode ", "mode r", "mode w", "state q", "state p", "state d"},
 }
 
 // adoption stands for an acquire that adopts a hold.
@@ -48,10 +48,7 @@ func (c Coverage) note(name scripts.Name, got []any) {
 	add := func(code any) { c.add(fmt.Sprint(name, ": ", code)) }
 	switch name {
 	case scripts.Refresh:
-		add(fmt.Sprint("more ", number(got[2])&3))
-		if number(got[2])&4 != 0 {
-			add("far waiters dead")
-		}
+		add(fmt.Sprint("more ", got[2]))
 		for i := 3; i < len(got); i += 3 {
 			add(got[i])
 		}

@@ -341,9 +341,6 @@ func (g *generator) refresh() step {
 			s.Route = heardRoute
 		}
 	}
-	if s.Route != "" && g.one(2) {
-		s.FarLife, s.Far = pick(g, int64(400), 3000, 10_000), g.one(2)
-	}
 	if !g.one(8) {
 		s.Others = g.some(8)
 	}

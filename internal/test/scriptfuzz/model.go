@@ -24,7 +24,6 @@ const (
 	waiting   state = 'q'
 	sidelined state = 'p'
 	deafWaits state = 'd' // waits, although messages do not reach it
-	farWaits  state = 'f' // waits, and lives by the lease of its process
 	tombstone state = 'x'
 )
 
@@ -75,7 +74,7 @@ func (h *hold) channel() string {
 }
 
 func (h *hold) waits() bool {
-	return h != nil && (h.state == waiting || h.state == sidelined || h.state == deafWaits || h.state == farWaits)
+	return h != nil && (h.state == waiting || h.state == sidelined || h.state == deafWaits)
 }
 
 // named returns the owner if it is not the hold itself.
@@ -105,9 +104,6 @@ type group struct {
 	count int
 }
 
-// processLease is the lease by which the far waiters of one process live.
-type processLease struct{ expiry, since int64 }
-
 // lock is the model of one lock on one master.
 type lock struct {
 	several bool  // masters
@@ -117,7 +113,6 @@ type lock struct {
 	queue   []*hold
 	aside   map[string]*hold
 	owners  map[string][]group // of named owners, in the order in which the groups began
-	far     map[string]processLease
 	t, tw   int64
 	place   int64 // the last that was given out
 
@@ -138,7 +133,7 @@ type lock struct {
 func newLock(several bool) *lock {
 	return &lock{
 		several: several, holds: map[string]*hold{}, aside: map[string]*hold{}, owners: map[string][]group{},
-		far: map[string]processLease{}, asked: map[string]bool{}, wakened: map[string]bool{}, ended: map[string]*hold{},
+		asked: map[string]bool{}, wakened: map[string]bool{}, ended: map[string]*hold{},
 		froms: map[string]string{}, tokens: map[string]int64{},
 	}
 }
@@ -213,17 +208,6 @@ func (m *lock) counted(owner string) (sum int64) {
 		sum += int64(g.count)
 	}
 	return sum
-}
-
-// until returns when a waiter's lease ends.
-func (m *lock) until(h *hold) int64 {
-	if h.state != farWaits {
-		return h.expiry
-	}
-	if lease, ok := m.far[h.route]; ok && h.expiry >= lease.since { // h.expiry is when it got the state
-		return lease.expiry
-	}
-	return 0
 }
 
 // purge removes what has expired. If the write hold has gone, the write hold that lasts longest takes its place.
@@ -315,7 +299,7 @@ func (m *lock) isRival(from string) bool {
 }
 
 // await renews a waiter's lease, and brings back a sidelined one.
-func (m *lock) await(h *hold, far bool) {
+func (m *lock) await(h *hold) {
 	if h.state == sidelined {
 		if h.place == 0 && h.mode == "w" && m.isRival(h.from) {
 			m.drop(h.id)
@@ -327,11 +311,7 @@ func (m *lock) await(h *hold, far bool) {
 	}
 	m.alive[h.id] = true
 	h.expiry = m.ms() + h.claim
-	switch {
-	case h.state == deafWaits:
-	case far:
-		h.state, h.expiry = farWaits, m.ms()
-	default:
+	if h.state != deafWaits {
 		h.state = waiting
 	}
 }
@@ -345,7 +325,7 @@ func (m *lock) settle(beneath bool) {
 func (m *lock) admit(beneath bool) {
 	for len(m.queue) > 0 && (beneath || m.writer == "") {
 		h := m.queue[0]
-		lives := m.until(h) > m.ms()
+		lives := h.expiry > m.ms()
 		sole := len(m.holds) == 1 && m.holds[h.from] != nil && m.holds[h.from].token > 0
 		open := m.writer == "" && m.verdict.code == 0
 		if lives && !(open && (len(m.holds) == 0 || h.mode == "r" || sole)) {
@@ -356,7 +336,7 @@ func (m *lock) admit(beneath bool) {
 		case !lives:
 			m.work[1]++
 		case (h.route == deafRoute || m.unheard[h.id]) && h.state != deafWaits && !m.alive[h.id]:
-			h.state, h.expiry = sidelined, m.until(h)
+			h.state = sidelined
 			m.aside[h.id] = h
 			m.work[1]++
 		default:
@@ -403,7 +383,7 @@ func (m *lock) wake() int64 {
 			sooner(h.expiry)
 		}
 		if len(m.queue) > 0 {
-			sooner(m.until(m.queue[0]))
+			sooner(m.queue[0].expiry)
 			if m.verdict.code == replyAbstains && m.verdict.left > 0 {
 				sooner(m.ms() + m.verdict.left)
 			}
@@ -430,7 +410,7 @@ func (m *lock) isBeyond(removals int) bool {
 	}
 	dead := 0
 	for _, h := range m.queue {
-		if m.until(h) <= m.ms() {
+		if h.expiry <= m.ms() {
 			dead++
 		}
 	}

@@ -289,7 +289,6 @@ func (p *Player) call(s step) error {
 // forgetProcesses forgets what is kept of processes while a hold waits.
 func (p *Player) forgetProcesses() {
 	if len(p.m.queue) == 0 {
-		clear(p.m.far)
 		clear(p.m.wakened)
 	}
 }
@@ -335,7 +334,7 @@ func (p *Player) settle(more, ahead int64) error {
 	if more&1 == 1 {
 		p.m.begin(p.us, p.goodVote(ahead))
 		p.voted = p.m.verdict.code == 0
-		p.m.refresh(nil, "-", 0, false)
+		p.m.refresh(nil, "-")
 		p.forgetProcesses()
 	}
 	for range 100 {
@@ -343,7 +342,7 @@ func (p *Player) settle(more, ahead int64) error {
 			clear(p.m.ended)
 			return nil
 		}
-		got, err := p.run(step{Do: string(scripts.Refresh), Vote: &voteArg{Seen: "now", Ahead: ahead}}, []any{"-", 0, 0})
+		got, err := p.run(step{Do: string(scripts.Refresh), Vote: &voteArg{Seen: "now", Ahead: ahead}}, []any{"-"})
 		if err != nil {
 			return err
 		}
@@ -391,7 +390,7 @@ func (p *Player) arguments(s step) []any {
 		}
 		return args
 	case scripts.Refresh:
-		args := []any{routeArg(s), s.FarLife, flag(s.Far)}
+		args := []any{routeArg(s)}
 		for _, other := range holdIDs(s.Others) {
 			args = append(args, other)
 		}

@@ -53,8 +53,6 @@ type step struct {
 	Rest    int64       `json:"rest,omitempty"`
 	Of      int         `json:"of,omitempty"`   // the token that this hold was last granted
 	Plus    int64       `json:"plus,omitempty"` // is added to the token
-	FarLife int64       `json:"farLife,omitempty"`
-	Far     bool        `json:"far,omitempty"`
 	Trusted bool        `json:"trusted,omitempty"`
 	Vote    *voteArg    `json:"vote,omitempty"`
 	Marker  *markerCall `json:"marker,omitempty"`

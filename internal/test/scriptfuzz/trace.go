@@ -397,7 +397,7 @@ func (l *tracedLock) call(one *part) any {
 		if len(args) > 0 {
 			route = args[0]
 		}
-		return m.refresh(args[min(3, len(args)):], route, n(1), n(2) == 1)
+		return m.refresh(args[min(1, len(args)):], route)
 	case scripts.Renew:
 		var all []renewal
 		for i := 0; i+2 < len(args); i += 3 {
