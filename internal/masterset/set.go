@@ -140,23 +140,34 @@ func (s *Set) Check(ctx context.Context) error {
 	}
 }
 
-// Recheck starts a pass unless one is under way or has just ended. Every answer of a master that refuses to vote may
-// call it, so the pause bounds the cost of a master that keeps refusing.
+// Recheck starts a pass. If one is under way, which may have asked the master before, or has just ended, the next one
+// follows after a pause. Every answer of a master that refuses to vote may call it, so the pause bounds the cost of a
+// master that keeps refusing.
 func (s *Set) Recheck() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, since := s.current, s.cfg.Clock.Now().Mono-s.ended
+	p := s.current
 	switch {
-	case p != nil && !p.over():
-	case p == nil || since >= recheckPause:
+	case p == nil || p.over() && s.pauseLocked() <= 0:
 		s.startLocked()
 	case !s.postponed:
-		s.postponed = s.cfg.Spawn(func() { s.recheckAfter(recheckPause - since) })
+		s.postponed = s.cfg.Spawn(func() { s.recheckAfter(p) })
 	}
 }
 
-// recheckAfter runs the recheck that was postponed. It serves all calls of Recheck during the pause.
-func (s *Set) recheckAfter(pause time.Duration) {
+// pauseLocked returns for how long a recheck has to wait, under mu.
+func (s *Set) pauseLocked() time.Duration { return s.ended + recheckPause - s.cfg.Clock.Now().Mono }
+
+// recheckAfter runs the recheck that was postponed. It serves all calls of Recheck during the pass and the pause.
+func (s *Set) recheckAfter(p *pass) {
+	select {
+	case <-p.done:
+	case <-s.cfg.Life.Done():
+		return
+	}
+	s.mu.Lock()
+	pause := s.pauseLocked()
+	s.mu.Unlock()
 	if !wait(s.cfg.Life, pause) {
 		return
 	}

@@ -136,6 +136,21 @@ func TestRecheckPauses(t *testing.T) {
 	})
 }
 
+// A pass may have asked a master before the reason for a Recheck arose.
+func TestRecheckDuringAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := embed(t, func(int, *testredis.Mini) {})
+		require.NoError(t, e.Check(t.Context()))
+		time.Sleep(time.Second)
+		before := e.passes()[0]
+		for range 3 { // the first starts a pass, which has not ended
+			e.Recheck()
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, before+2, e.passes()[0])
+	})
+}
+
 // A master with another process has no vote until its term has begun, and the engine is told of both.
 func TestRecheckAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
