@@ -39,7 +39,8 @@ func (q Release) Args(to []string) []string {
 	}
 	to = append(append(to, string(ttl), flagArg(q.Tombstone.Several)), q.Others...)
 	if q.Minimum.Rest > 0 {
-		to = append(to, string(FormatMillis(q.Minimum.Least))+" "+string(FormatMillis(q.Minimum.Rest)))
+		rest := q.Minimum.Rest + time.Millisecond - 1 // rounded up: a rest of 0 would be none
+		to = append(to, string(FormatMillis(q.Minimum.Least))+" "+string(FormatMillis(rest)))
 	}
 	return to
 }

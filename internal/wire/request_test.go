@@ -146,3 +146,12 @@ func TestKeysOfANamePrefix(t *testing.T) {
 		require.False(t, ok, key)
 	}
 }
+
+// A rest of less than a millisecond is still a rest: as 0 it would leave a hold that has none for the life of a
+// tombstone.
+func TestTheRestOfAMinimumIsRoundedUp(t *testing.T) {
+	for rest, want := range map[time.Duration]string{1: "1500 1", time.Millisecond: "1500 1", 1400001: "1500 2"} {
+		args := wire.Release{Hold: "h", Minimum: wire.Minimum{Least: 1500 * time.Millisecond, Rest: rest}}.Args(nil)
+		require.Equal(t, []string{"h", "0", "0", want}, args)
+	}
+}
