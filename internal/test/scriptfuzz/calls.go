@@ -476,7 +476,7 @@ func (m *lock) yield(id string, token int64) reply {
 		left := h.expiry - m.ms()
 		m.drop(id)
 		h.again = true
-		if len(m.queue) > 0 && (m.queue[0].id < id || m.queue[0].place == 0) {
+		if head := m.head(); head != nil && (head.id < id || head.place == 0) {
 			m.enqueue(h, 1)
 			m.settle(false)
 		} else {

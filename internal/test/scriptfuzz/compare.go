@@ -192,6 +192,7 @@ var indexes = map[state]int{
 // compareNumbers checks that n counts the records, and that the zsets index them.
 func (p *Player) compareNumbers(d dump) error {
 	var n, records, missing [3]int64
+	unqueued := map[string]bool{}
 	for i, text := range strings.Fields(d.fields["n"]) {
 		n[i] = number(text)
 	}
@@ -203,8 +204,12 @@ func (p *Player) compareNumbers(d dump) error {
 		records[in]++
 		if _, indexed := d.scores[in][id]; !indexed {
 			missing[in]++
+			if in == inQueue {
+				unqueued[id] = true
+			}
 		}
 	}
+	p.m.lack(unqueued)
 	strays := false
 	for in := range n {
 		members := int64(len(d.scores[in]))

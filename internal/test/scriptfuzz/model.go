@@ -116,7 +116,8 @@ type lock struct {
 	t, tw   int64
 	place   int64 // the last that was given out
 
-	unindexed bool // the holds key is lost, and the records decide when holds expire
+	unindexed bool            // the holds key is lost, and the records decide when holds expire
+	unqueued  map[string]bool // waiters that the queue key lacks: the others go before them
 
 	verdict verdict           // of the master on the call that runs
 	alive   map[string]bool   // waiters that the call that runs names
@@ -182,6 +183,7 @@ func (m *lock) drop(id string) {
 		}
 	}
 	delete(m.aside, id)
+	delete(m.unqueued, id)
 	if i := m.inQueue(id); i >= 0 {
 		m.queue = slices.Delete(m.queue, i, i+1)
 	}
@@ -287,15 +289,42 @@ func (m *lock) enqueue(h *hold, place int64) {
 }
 
 func (m *lock) insert(h *hold) {
-	at, _ := slices.BinarySearchFunc(m.queue, h, func(a, b *hold) int {
-		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.id, b.id))
-	})
+	at, _ := slices.BinarySearchFunc(m.queue, h, m.inOrder)
 	m.queue = slices.Insert(m.queue, at, h)
+}
+
+func (m *lock) inOrder(a, b *hold) int {
+	lack := func(h *hold) int { return int(flag(m.unqueued[h.id])) }
+	return cmp.Or(lack(a)-lack(b), cmp.Compare(a.place, b.place), cmp.Compare(a.id, b.id))
+}
+
+// lack notes which waiters the queue key lacks.
+func (m *lock) lack(ids map[string]bool) {
+	m.unqueued = ids
+	slices.SortFunc(m.queue, m.inOrder)
+}
+
+// lackAll notes that the queue key is gone.
+func (m *lock) lackAll() {
+	all := map[string]bool{}
+	for _, h := range m.queue {
+		all[h.id] = true
+	}
+	m.lack(all)
+}
+
+// head returns the first waiter of the queue key, or nil.
+func (m *lock) head() *hold {
+	if len(m.queue) == 0 || m.unqueued[m.queue[0].id] {
+		return nil
+	}
+	return m.queue[0]
 }
 
 // isRival reports whether the head of the queue converts a hold other than from.
 func (m *lock) isRival(from string) bool {
-	return len(m.queue) > 0 && m.queue[0].place == 0 && m.queue[0].from != "" && m.queue[0].from != from
+	head := m.head()
+	return head != nil && head.place == 0 && head.from != "" && head.from != from
 }
 
 // await renews a waiter's lease, and brings back a sidelined one.
@@ -308,6 +337,9 @@ func (m *lock) await(h *hold) {
 		delete(m.aside, h.id)
 		h.state = deafWaits
 		m.insert(h)
+	}
+	if m.unqueued[h.id] { // the queue is rebuilt
+		m.lack(nil)
 	}
 	m.alive[h.id] = true
 	h.expiry = m.ms() + h.claim
@@ -324,6 +356,9 @@ func (m *lock) settle(beneath bool) {
 // admit lets in waiters in their order. Beneath a write hold it removes dead heads only if asked to.
 func (m *lock) admit(beneath bool) {
 	for len(m.queue) > 0 && (beneath || m.writer == "") {
+		if m.head() == nil {
+			m.lack(nil)
+		}
 		h := m.queue[0]
 		lives := h.expiry > m.ms()
 		sole := len(m.holds) == 1 && m.holds[h.from] != nil && m.holds[h.from].token > 0

@@ -581,7 +581,7 @@ func (p *Player) lose(suffix string) error {
 		}
 	case ":q":
 		p.lost[1] = true
-		return p.settle(1, 0)
+		p.m.lackAll()
 	case ":x":
 		p.lost[2] = true
 	}

@@ -248,6 +248,9 @@ func (l *tracedLock) observe(c Call, now int64) (d dump, known bool) {
 // have expired and have a record still stand again.
 func (l *tracedLock) lose(index int, d dump) {
 	l.lost[index] = true
+	if index == inQueue {
+		l.m.lackAll()
+	}
 	if index != inHolds {
 		return
 	}
