@@ -107,7 +107,7 @@ func handOver(w *world, first, second *process) {
 // The user of SECURITY.md for a master of a quorum may do all that a lock needs: no command, key or channel is refused,
 // neither of clients that are tuned for locks nor of others.
 func TestACLOfAQuorumSuffices(t *testing.T) {
-	line := testkit.ACLLine(t, "..", "Each master of a quorum")
+	line := testkit.ACLLine(t, "..", testkit.ACLEachServer)
 	w := testkit.Start(t, 3)
 	for _, server := range w.Servers {
 		w.On(server, line...)

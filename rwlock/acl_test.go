@@ -24,11 +24,10 @@ func aclLine(t *testing.T, heading string) []string { return testkit.ACLLine(t, 
 
 // The headings of SECURITY.md under which the lines are.
 const (
-	aclOne      = "One Redis:"
-	aclReplica  = "Behind Sentinel, the master and each replica"
-	aclSentinel = "and each sentinel"
-	aclCluster  = "Each node of a Cluster"
-	aclQuorum   = "Each master of a quorum"
+	aclOne      = testkit.ACLEachServer
+	aclReplica  = "Behind Sentinel, in addition"
+	aclSentinel = "and on each sentinel"
+	aclCluster  = "In a Cluster, in addition"
 )
 
 var calledByScript = regexp.MustCompile(`call\('([A-Z]+)'|'(PUBLISH)'`)
@@ -55,7 +54,7 @@ func TestACLNamesTheCommandsOfTheScripts(t *testing.T) {
 		return rules
 	}
 	for heading, more := range map[string][]string{
-		aclOne: nil, aclReplica: {"+role"}, aclQuorum: nil,
+		aclOne: nil, aclReplica: {"+role"},
 		aclCluster: {"+ssubscribe", "+spublish", "+cluster|slots", "+cluster|shards"},
 	} {
 		expected := maps.Clone(needed)

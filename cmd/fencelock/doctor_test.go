@@ -19,7 +19,9 @@ import (
 // The rights that doctor asks for are those of SECURITY.md, and the one of list.
 func TestDoctorAsksForTheDocumentedRights(t *testing.T) {
 	for heading, deployment := range map[string]target{
-		"One Redis:": {}, "Behind Sentinel, the master": {sentinel: "m"}, "Each node of a Cluster": {cluster: true},
+		testkit.ACLEachServer:          {},
+		"Behind Sentinel, in addition": {sentinel: "m"},
+		"In a Cluster, in addition":    {cluster: true},
 	} {
 		asked := map[string]bool{}
 		for _, r := range rights {
@@ -73,7 +75,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	require.Contains(t, got.out, `"level":"error"`)
 	commandOn(t, server, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 
-	commandOn(t, server, aclLine(t, "One Redis:")...)
+	commandOn(t, server, aclLine(t, testkit.ACLEachServer)...)
 	got = fencelock(t, asUser, "doctor", patience)
 	require.Zero(t, got.status, got.out)
 	finds(t, got, "ok", "rights", "+scan", "ACL SETUSER locks")
@@ -100,7 +102,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		got := fencelock(t, asUser, "doctor", patience)
 		finds(t, got, c.level, c.check, c.text, c.advice)
 		require.Equal(t, c.status, got.status, c.rule)
-		commandOn(t, server, aclLine(t, "One Redis:")...)
+		commandOn(t, server, aclLine(t, testkit.ACLEachServer)...)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,8 +13,11 @@ import (
 
 var aclRule = regexp.MustCompile(`(?m)^    (ACL SETUSER .*)$`)
 
-// ACLLine returns the line of SECURITY.md under a heading that makes the locks' user of such a server, as it is pasted.
-// root is the folder of the page.
+// ACLEachServer is the heading of the line of SECURITY.md that the others add to.
+const ACLEachServer = "Each server:"
+
+// ACLLine returns the rule of SECURITY.md under a heading that makes the locks' user of such a server, together with
+// what it adds to. root is the folder of the page.
 func ACLLine(t testing.TB, root, heading string) []string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
@@ -22,5 +26,9 @@ func ACLLine(t testing.TB, root, heading string) []string {
 	require.True(t, found, heading)
 	line := aclRule.FindStringSubmatch(rest)
 	require.NotNil(t, line, heading)
-	return strings.Fields(line[1])
+	words := strings.Fields(line[1])
+	if !slices.Contains(words, "reset") {
+		return append(ACLLine(t, root, ACLEachServer), words[3:]...)
+	}
+	return words
 }
