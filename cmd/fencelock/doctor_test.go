@@ -180,7 +180,7 @@ func TestDoctorFindsAServerThatTakesNoWrites(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, keys)
 
-	commandOn(t, server, "CONFIG", "SET", "maxmemory", "1mb")
+	commandOn(t, server, "CONFIG", "SET", "maxmemory", "1")
 	refused("OOM", "raise maxmemory")
 	commandOn(t, server, "CONFIG", "SET", "maxmemory", "0")
 	commandOn(t, server, "CONFIG", "SET", "min-replicas-to-write", "1")
