@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -19,8 +18,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// workersPerClient is more than one, so that the goroutines of a process contend among themselves too.
-const workersPerClient = 2
+const workersPerClient = 2 // so that the goroutines of a process contend among themselves too
 
 // bench is a run: its clients, the data that they share, and what watches them.
 type bench struct {
@@ -30,8 +28,6 @@ type bench struct {
 	names    []string
 	store    *store
 	judge    *judge.Judge
-	svg      *os.File // nil without a picture
-	picture  *picture
 	*result
 }
 
@@ -40,7 +36,7 @@ type bench struct {
 const startLimit = 10 * ttl
 
 func prepare(ctx context.Context, cfg config) (_ *bench, err error) {
-	b := &bench{cfg: cfg, picture: new(picture)}
+	b := &bench{cfg: cfg}
 	defer func() {
 		if err != nil {
 			b.close()
@@ -49,12 +45,14 @@ func prepare(ctx context.Context, cfg config) (_ *bench, err error) {
 	addrs, servers := cfg.addrs, "servers: "+strings.Join(cfg.addrs, ", ")
 	if len(addrs) == 0 {
 		servers = plural(uint64(cfg.masters), "embedded master")
-		if b.embedded, err = startServers(cfg.masters); err != nil {
-			return nil, err
-		}
 	}
-	for _, server := range b.embedded {
-		addrs = append(addrs, server.Addr())
+	for len(addrs) < cfg.masters {
+		server := miniredis.NewMiniRedis()
+		server.ClockTTL(true) // else no key ever expires by itself
+		if err := server.Start(); err != nil {
+			return nil, fmt.Errorf("embedded server: %w", err)
+		}
+		b.embedded, addrs = append(b.embedded, server), append(addrs, server.Addr())
 	}
 	for id := 1; id <= cfg.clients+1; id++ {
 		c, err := newClient(id, addrs)
@@ -66,15 +64,10 @@ func prepare(ctx context.Context, cfg config) (_ *bench, err error) {
 	if err = b.team[0].probe(ctx, startLimit); err != nil {
 		return nil, err
 	}
-	if cfg.svg != "" {
-		if b.svg, err = os.Create(cfg.svg); err != nil {
-			return nil, fmt.Errorf("-svg: %w", err)
-		}
-	}
 	for i := range cfg.names {
 		b.names = append(b.names, fmt.Sprintf("account/%d", i+1))
 	}
-	b.store = newStore(b.names, b.picture)
+	b.store = newStore(b.names)
 	b.result = newResult(fmt.Sprintf("%s\n%s of %d workers on %s", servers, plural(uint64(cfg.clients), "client"),
 		workersPerClient, plural(uint64(cfg.names), "name")))
 	b.judge = judge.New(func(v judge.Violation) { b.violated(v.Rule, "%s", v.Text) })
@@ -83,9 +76,6 @@ func prepare(ctx context.Context, cfg config) (_ *bench, err error) {
 
 // close takes as long as the slowest client, which waits a while for unreachable masters.
 func (b *bench) close() {
-	if b.svg != nil {
-		_ = b.svg.Close() // what matters was reported by draw
-	}
 	var all sync.WaitGroup
 	for _, c := range b.team {
 		all.Go(c.close)
@@ -122,11 +112,11 @@ func (b *bench) work(ctx context.Context, progressTo io.Writer) {
 	close(over)
 	watching.Wait()
 	b.lasted, b.interrupted = time.Since(began), ctx.Err() != nil
-	bare, guarded := b.store.lost()
-	for _, lost := range guarded {
+	unfenced, fenced := b.store.lost()
+	for _, lost := range fenced {
 		b.violated(storage, "update lost: %s", lost)
 	}
-	b.lostUnfenced = bare
+	b.lostUnfenced = unfenced
 	for _, c := range b.team {
 		s := c.locker.Stats()
 		b.handedOff, b.result.lost = b.handedOff+s.HandedOff, b.result.lost+s.Lost.Total()+s.Expired
@@ -149,11 +139,10 @@ func (b *bench) probeAfter(ctx, working context.Context, gone context.CancelFunc
 
 // progress reports the state of the run every second.
 func (b *bench) progress(out io.Writer, over <-chan struct{}) {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
+	tick := time.Tick(time.Second)
 	for began := time.Now(); ; {
 		select {
-		case <-ticker.C:
+		case <-tick:
 		case <-over:
 			return
 		}
@@ -170,18 +159,14 @@ func (b *bench) progress(out io.Writer, over <-chan struct{}) {
 // beat distributes the names among the workers. If each worker took any name, all would soon wait behind the stalled
 // name, and the run would show nothing else.
 func beat(names []string, worker, workers int) []string {
-	if workers >= len(names) {
-		return names[worker%len(names):][:1]
-	}
-	var all []string
-	for i := worker; i < len(names); i += workers {
+	all := names[worker%len(names):][:1:1]
+	for i := worker + workers; i < len(names); i += workers {
 		all = append(all, names[i])
 	}
 	return all
 }
 
-// afterFailure limits the load on a server in trouble.
-const afterFailure = 50 * time.Millisecond
+const afterFailure = 50 * time.Millisecond // limits the load on a server in trouble
 
 // sections takes locks until working ends, but runs at least one section even in a short run, which playing bounds. A
 // section that has begun is finished.
@@ -217,7 +202,7 @@ func (b *bench) section(
 		return err
 	}
 	b.waited(kind, asked)
-	b.occupy(c, at, lease, func() { b.use(context.WithoutCancel(ctx), lease) })
+	b.occupy(at, lease, func() { b.use(context.WithoutCancel(ctx), lease) })
 	return notLost(lease.Release(ctx))
 }
 
@@ -230,22 +215,19 @@ func (b *bench) nestedSections(ctx context.Context, c *client, name string) erro
 		return err
 	}
 	b.waited("write", asked)
-	b.occupy(c, at, outer.Lease(), func() {
+	b.occupy(at, outer.Lease(), func() {
 		ctx := context.WithoutCancel(ctx)
-		for _, take := range []func(context.Context, string, ...rwlock.LockOption) (*reentrant.Hold, error){
-			c.nested.Lock, c.nested.RLock,
+		for _, do := range []func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error{
+			c.nested.Do, c.nested.RDo,
 		} {
 			asked := time.Now()
-			inner, taken := take(ctx, name)
-			if taken != nil {
-				err = taken
-				return
-			}
-			b.waited("nested", asked)
-			defer func() { err = errors.Join(err, inner.Release(ctx)) }()
-			if inner.Token() != outer.Token() {
-				b.violated(judge.Order, "a nested section has token %v, the one around it %v", inner.Token(), outer.Token())
-			}
+			err = errors.Join(err, do(ctx, name, func(ctx context.Context) error {
+				b.waited("nested", asked)
+				if f, _ := fencing.FromContext(ctx, name); f.Token != outer.Token() {
+					b.violated(judge.Order, "a nested section has token %v, the one around it %v", f.Token, outer.Token())
+				}
+				return nil
+			}))
 		}
 		b.use(ctx, outer.Lease())
 	})
@@ -253,13 +235,11 @@ func (b *bench) nestedSections(ctx context.Context, c *client, name string) erro
 }
 
 // occupy runs work as the critical section of a lease, watched from entering to leaving.
-func (b *bench) occupy(c *client, at judge.Attempt, lease *rwlock.Lease, work func()) {
+func (b *bench) occupy(at judge.Attempt, lease *rwlock.Lease, work func()) {
 	section := &judge.Section{Grant: lease}
 	b.judge.Acquired(at, section)
-	entered := time.Now()
 	work()
 	section.Leave()
-	b.picture.add(bar{c.id, lease.Fence(), entered, time.Now()})
 }
 
 // use reads the counter or adds one to it. A section takes a while, so that the other workers come to wait.

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/redlock"
@@ -17,27 +16,13 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// startServers starts the embedded servers.
-func startServers(n int) (all []*miniredis.Miniredis, err error) {
-	for range n {
-		server := miniredis.NewMiniRedis()
-		server.ClockTTL(true) // else no key ever expires by itself
-		if err := server.Start(); err != nil {
-			return all, fmt.Errorf("embedded server: %w", err)
-		}
-		all = append(all, server)
-	}
-	return all, nil
-}
-
 const (
 	// ttl is the TTL of every lease except the stalled ones. A busy machine must not make the clients lose leases by
 	// accident.
 	ttl = 2 * time.Second
-	// nodeTimeout is ten times the default for this TTL. On a busy machine all masters answer late, and none is down.
-	nodeTimeout = ttl / 2
-	// releaseTimeout bounds the time that clients wait at the end for unreachable servers.
-	releaseTimeout = time.Second
+
+	nodeTimeout    = ttl / 2     // on a busy machine all masters answer late, and none is down
+	releaseTimeout = time.Second // for unreachable servers at the end
 	dialLimit      = time.Second // for a server to answer
 )
 
@@ -111,8 +96,6 @@ func (c *client) probe(ctx context.Context, limit time.Duration) error {
 	return lease.Release(ctx)
 }
 
-var errPulled = errors.New("the bench has pulled this cable")
-
 // cable is the network of one client.
 type cable struct {
 	mu     sync.Mutex
@@ -129,7 +112,7 @@ func (c *cable) dial(ctx context.Context, addr string, dialer *net.Dialer, _ *tl
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pulled {
-		return nil, errors.Join(errPulled, conn.Close())
+		return nil, errors.Join(net.ErrClosed, conn.Close())
 	}
 	c.conns = append(c.conns, conn)
 	return conn, nil

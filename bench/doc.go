@@ -5,7 +5,6 @@
 //	go run ./bench                          # three masters inside this process
 //	go run ./bench -addr 127.0.0.1:6379     # a real server
 //	go run ./bench -addr a:6379,b:6379,c:6379 -for 30s
-//	go run ./bench -svg late.svg            # draws a late write where no token is checked, and where one is
 //
 // A judge without access to the lock's internals verifies the rules: no two leases that exclude each other are trusted
 // at one moment, a write's token exceeds all before it and a read's token all writes before it, and the storage refuses

@@ -15,7 +15,6 @@ type config struct {
 	addrs                   []string // of real servers; none for embedded ones
 	masters, clients, names int
 	length                  time.Duration
-	svg                     string // file name, or ""
 }
 
 // parseFlags reads and checks the command line. The error is one line, or flag.ErrHelp after the help was written.
@@ -28,7 +27,6 @@ func parseFlags(args []string, help io.Writer) (config, error) {
 	fs.DurationVar(&c.length, "for", 5*time.Second, "how long the clients work")
 	fs.IntVar(&c.clients, "clients", 8, "clients, each with its own connections")
 	fs.IntVar(&c.names, "names", 4, "names that they lock")
-	fs.StringVar(&c.svg, "svg", "", "draw a late write where no token is checked, and\nwhere one is, into this `file`")
 	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(help, "Usage: go run ./bench [flags]")
 		fs.SetOutput(help)

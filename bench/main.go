@@ -16,7 +16,7 @@ import (
 const (
 	statusOK       = 0
 	statusViolated = 1 // or the run could not show anything, or its result could not be written
-	statusNoRun    = 2 // bad flags, servers out of reach, a picture that cannot be written
+	statusNoRun    = 2 // bad flags, servers out of reach
 )
 
 func main() {
@@ -51,10 +51,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func (b *bench) run(ctx context.Context, stdout, stderr io.Writer) int {
 	b.work(ctx, stderr)
 	_, err := io.WriteString(stdout, b.result.String())
-	if b.svg != nil {
-		_, drawn := b.svg.Write(b.picture.svg(len(b.team)))
-		err = errors.Join(err, drawn, b.svg.Sync())
-	}
 	if err = errors.Join(b.result.verdict(), err); err != nil {
 		fmt.Fprintf(stderr, "bench: %v\n", err)
 		return statusViolated

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -48,9 +46,8 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			file := filepath.Join(t.TempDir(), "x.svg")
 			var stdout, stderr bytes.Buffer
-			args := append(args, "-for", "1s", "-clients", "2", "-names", "1", "-svg", file)
+			args := append(args, "-for", "1s", "-clients", "2", "-names", "1")
 			require.Equal(t, statusOK, run(t.Context(), args, &stdout, &stderr), "%s%s", &stdout, &stderr)
 			require.Regexp(t, `\nviolations +0  exclusion 0, order 0, storage 0\n`, &stdout)
 			end := strings.LastIndex(stdout.String(), "\n\n") + 2
@@ -58,9 +55,6 @@ func TestRun(t *testing.T) {
 			require.NotContains(t, stdout.String()[:end]+stderr.String(), "lost")
 			require.Regexp(t, `^[1-9]\d* holders? stalled past the lease and wrote late: the copy that checks no token lost `+
 				`[1-9]\d* updates?, the guarded one none.\n$`, sentence)
-			svg, err := os.ReadFile(file)
-			require.NoError(t, err)
-			require.Regexp(t, "newer writes lost: [1-9]", string(svg))
 		})
 	}
 }
@@ -109,8 +103,8 @@ func TestALockThatIsNoneIsNoticed(t *testing.T) {
 	at := b.judge.Begin(name)
 	newer, err := other.Lock(t.Context(), name)
 	require.NoError(t, err)
-	b.occupy(b.team[0], at, older, func() {
-		b.occupy(b.team[1], at, newer, func() { b.use(t.Context(), newer) })
+	b.occupy(at, older, func() {
+		b.occupy(at, newer, func() { b.use(t.Context(), newer) })
 		b.use(t.Context(), older)
 	})
 	require.Equal(t, map[judge.Rule]uint64{judge.Exclusion: 1, storage: 1}, b.violations)
@@ -199,7 +193,6 @@ func TestRunThatCannotBegin(t *testing.T) {
 		{"server " + nobody, []string{"-addr", nobody}},
 		{"NOAUTH", []string{"-addr", locked.Addr()}},
 		{"READONLY", []string{"-addr", replica.Addr()}},
-		{"-svg: open ", []string{"-masters", "1", "-svg", filepath.Join(t.TempDir(), "no", "x.svg")}},
 		{"-for 0s: must be positive", []string{"-for", "0"}},
 		{"0 clients: must be 1 to 256", []string{"-clients", "0"}},
 		{"257 clients", []string{"-clients", "257"}},
@@ -223,7 +216,7 @@ func TestRunThatCannotBegin(t *testing.T) {
 func TestHelp(t *testing.T) {
 	var help bytes.Buffer
 	require.Equal(t, statusOK, run(t.Context(), []string{"-h"}, &help, io.Discard))
-	for _, name := range []string{"-addr host:port", "-masters", "-for", "-clients", "-names", "-svg file"} {
+	for _, name := range []string{"-addr host:port", "-masters", "-for", "-clients", "-names"} {
 		require.Contains(t, help.String(), name)
 	}
 }
@@ -270,7 +263,7 @@ func TestTable(t *testing.T) {
 }
 
 func TestStoreRefusesWhatIsLate(t *testing.T) {
-	s := newStore([]string{"a"}, new(picture))
+	s := newStore([]string{"a"})
 	fence := func(token fencing.Token) fencing.Fence {
 		return fencing.Fence{Resource: "a", Token: token, Mode: rwlock.Write}
 	}
@@ -279,16 +272,16 @@ func TestStoreRefusesWhatIsLate(t *testing.T) {
 	require.NoError(t, s.increment(t.Context(), fence(1), first))
 	second, err := s.load(t.Context(), fence(2))
 	require.NoError(t, err)
-	require.Equal(t, reading{true: 1, false: 1}, second)
+	require.Equal(t, reading{1, 1}, second)
 	require.NoError(t, s.increment(t.Context(), fence(2), second))
 	require.ErrorIs(t, s.increment(t.Context(), fence(1), first), fencing.ErrStale, "loading was the newer one's claim")
-	bare, guarded := s.lost()
-	require.Empty(t, guarded)
-	require.EqualValues(t, 2, bare, "3 writes of one each, and 1 is left")
+	unfenced, fenced := s.lost()
+	require.Empty(t, fenced)
+	require.EqualValues(t, 2, unfenced, "3 writes of one each, and 1 is left")
 
 	require.NoError(t, s.increment(t.Context(), fence(3), first), "it adds one to what it has read long before")
-	_, guarded = s.lost()
-	require.Equal(t, []string{`"a": 1 after 3 accepted writes of one each`}, guarded)
+	_, fenced = s.lost()
+	require.Equal(t, []string{`"a": 1 after 3 accepted writes of one each`}, fenced)
 }
 
 func TestBeatsCoverAllNames(t *testing.T) {
@@ -302,28 +295,4 @@ func TestBeatsCoverAllNames(t *testing.T) {
 		}
 		require.Len(t, seen, len(names), "%d workers", workers)
 	}
-}
-
-func TestPicture(t *testing.T) {
-	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
-	section := func(client int, name string, mode rwlock.Mode, from, to int) bar {
-		return bar{client, fencing.Fence{Resource: name, Mode: mode}, at(from), at(to)}
-	}
-	wrote := func(ms int, value uint64, guarded bool) version { return version{cell{"a", guarded}, at(ms), value} }
-	p := &picture{versions: []version{
-		wrote(10, 7, false), wrote(10, 7, true), // before the window
-		wrote(610, 8, false), wrote(610, 8, true), wrote(690, 9, false), wrote(690, 9, true),
-		wrote(700, 8, false), wrote(720, 9, false), wrote(720, 10, true), wrote(999, 1, true),
-	}}
-	p.tell(stall{client: 3, name: "a", lost: at(600), late: at(700), wrote: 8})
-	p.tell(stall{name: "the first counts"})
-	p.bars = []bar{
-		section(1, "a", rwlock.Write, 605, 612), section(2, "a", rwlock.Read, 640, 650),
-		section(1, "b", rwlock.Write, 605, 612), section(3, "a", rwlock.Write, 100, 600),
-	}
-	svg := string(p.svg(3))
-	require.Contains(t, svg, "accepted: 9 becomes 8, newer writes lost: 2")
-	require.Contains(t, svg, "writes lost: 0")
-	require.Equal(t, 2, strings.Count(svg, `<rect fill="hsl(200`), "the others of this name, in both storages")
-	require.Contains(t, string(new(picture).svg(3)), "ended before")
 }

@@ -23,16 +23,15 @@ type staller struct {
 	*bench
 	holder *client
 	next   *client // makes sure that another holder enters after the stalled one
-	tried  bool    // a late write
 }
 
 // play stalls repeatedly until the work is over, but even in a short run not before one late write was tried. ctx
 // bounds that.
 func (s *staller) play(ctx, working context.Context) {
 	until, _ := working.Deadline()
-	for round := 0; ctx.Err() == nil && (!s.tried || time.Until(until) > stallRound); round++ {
+	for round := 0; ctx.Err() == nil && (s.lateWrites == 0 || time.Until(until) > stallRound); round++ {
 		within := working
-		if !s.tried {
+		if s.lateWrites == 0 {
 			within = ctx
 		}
 		pause(within, stallLead)
@@ -59,7 +58,7 @@ func (s *staller) round(ctx context.Context, name string, pulled bool) error {
 	}
 	fence := lease.Fence()
 	var read reading
-	s.occupy(s.holder, at, lease, func() {
+	s.occupy(at, lease, func() {
 		read, err = s.store.load(ctx, fence)
 		if s.accessed(lease, err); pulled {
 			s.holder.cable.pull()
@@ -70,26 +69,19 @@ func (s *staller) round(ctx context.Context, name string, pulled bool) error {
 		}
 	})
 	defer s.holder.cable.plug()
-	lost := time.Now()
 	if errors.Is(lease.Err(), rwlock.ErrLost) {
 		s.note(func() { s.stalls++ }) // first, because the end of the run may cut off the rest
 	}
 	if err != nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err(), notLost(lease.Release(ctx)))
 	}
-	for s.seen(name) <= fence.Token {
+	for written := fencing.Token(0); written <= fence.Token; _, written = s.store.guard.Seen(name) {
 		if err := s.succeed(ctx, name, func() {}); err != nil {
 			return err
 		}
 	}
 	pause(ctx, oversleep)
-	return s.succeed(ctx, name, func() { s.writeLate(fence, read, lost) })
-}
-
-// seen is the greatest token of a name that the storage has seen.
-func (s *staller) seen(name string) fencing.Token {
-	read, written := s.store.guard.Seen(name)
-	return max(read, written)
+	return s.succeed(ctx, name, func() { s.writeLate(fence, read) })
 }
 
 // succeed is the next holder: it queues like any other waiter, reads and writes. The function then runs while it still
@@ -100,7 +92,7 @@ func (s *staller) succeed(ctx context.Context, name string, then func()) error {
 	if err != nil {
 		return err
 	}
-	s.occupy(s.next, at, lease, func() {
+	s.occupy(at, lease, func() {
 		s.use(ctx, lease)
 		then()
 	})
@@ -108,9 +100,7 @@ func (s *staller) succeed(ctx context.Context, name string, then func()) error {
 }
 
 // writeLate is the write of a holder after its stall. Only the token in its fence can stop it.
-func (s *staller) writeLate(f fencing.Fence, read reading, lost time.Time) {
-	s.tried = true
-	late := time.Now()
+func (s *staller) writeLate(f fencing.Fence, read reading) {
 	err := s.store.increment(context.Background(), f, read)
 	refused := errors.Is(err, fencing.ErrStale)
 	s.note(func() {
@@ -121,5 +111,4 @@ func (s *staller) writeLate(f fencing.Fence, read reading, lost time.Time) {
 	if !refused {
 		s.violated(storage, "%q: the late write with token %v was accepted (%v)", f.Resource, f.Token, err)
 	}
-	s.picture.tell(stall{client: s.holder.id, name: f.Resource, lost: lost, late: late, wrote: read[false] + 1})
 }
