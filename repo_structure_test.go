@@ -35,7 +35,6 @@ var scattered = map[string]int{
 	"internal/transport.Master":     7,
 	"internal/transport.Node":       3,
 	"internal/transport.pipeline":   3,
-	"internal/wire.reader":          3, // what each list of a reply has is read in the file of its message
 	"reentrant.Locker":              3,
 	"rwlock.Lease":                  3,
 	"rwlock.Locker":                 6,

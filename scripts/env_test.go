@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/internal/test/scratch"
+	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
@@ -88,7 +89,7 @@ func (e *env) run(c call) []any {
 	e.t.Helper()
 	reply, err := e.try(c)
 	require.NoError(e.t, err, "%s %q", c.script, c.args)
-	fields, ok := wire.Fields(reply)
+	fields, ok := scriptfuzz.Fields(reply)
 	require.True(e.t, ok, "%s %q replies %v", c.script, c.args, reply)
 	return fields
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/wire"
+	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -108,7 +108,7 @@ func TestScriptsUseOnlyTheKeysTheyDeclare(t *testing.T) {
 				c := s.call(tokens)
 				reply, err := e.try(c)
 				require.NoError(e.t, err, "%s, step %d: %s", name, i, c.script)
-				fields, _ := wire.Fields(reply)
+				fields, _ := scriptfuzz.Fields(reply)
 				remember(c, fields, tokens)
 			}
 		}

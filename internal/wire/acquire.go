@@ -51,16 +51,12 @@ func ReadAcquire(result rueidis.RedisResult) (HoldReply, error) {
 	case Granted:
 		h.First = f.first(h.Token)
 	case Tombstoned:
-		if !f.isLast() {
-			if h.Broken = readBreaker(f.text()); h.Broken == nil {
-				f.malformed("reason of a break")
-			}
-		}
+		h.Broken = f.breaker()
 	case Queued, Refused:
-		hold, left, held := f.word(), f.atMost(), f.atMost()
+		hold, left, held := f.word(), f.millis(anyDuration), f.millis(anyDuration)
 		h.Holder = readHolder(f.text(), hold, left, held)
 	}
-	return f.ended(h)
+	return end(&f, h)
 }
 
 // readHolder returns the holder with these details. Another client wrote them, perhaps of a later version, so details

@@ -62,14 +62,8 @@ type BreakReply struct {
 // ReadBreak reads the reply.
 func ReadBreak(result rueidis.RedisResult) (BreakReply, error) {
 	f := read(result)
-	status := f.integer()
-	if status < 0 || status > int64(BreakWaiting) {
-		f.malformed("status")
-	}
-	reply := BreakReply{Broken: Broken(status), Left: f.millis(), Micros: f.micros()}
-	reply.More = f.more(f.integer())
-	if err := f.end(); err != nil {
-		return BreakReply{}, err
-	}
-	return reply, nil
+	return end(&f, BreakReply{
+		Broken: Broken(f.number(status(int64(BreakWaiting)))), Left: f.millis(aDuration), Micros: f.number(aTime),
+		More: More(f.number(moreWork)),
+	})
 }

@@ -26,9 +26,9 @@ type InspectReply struct {
 // ReadInspect reads the reply.
 func ReadInspect(result rueidis.RedisResult) (InspectReply, error) {
 	f := read(result)
-	reply := InspectReply{Micros: f.micros()}
-	_ = f.text()                                     // the mode of the first holder
-	reply.Token = fencing.Token(max(f.integer(), 0)) // also a counter that is past the largest token
+	reply := InspectReply{Micros: f.number(aTime)}
+	_ = f.text()                                      // the mode of the first holder
+	reply.Token = fencing.Token(f.number(anyCounter)) // also a counter that is past the largest token
 	for _, h := range f.rows() {
 		reply.Holders = append(reply.Holders, Holder{
 			Hold: h.text(0), Owner: h.text(1), Mode: h.mode(2), Count: int(h.number(4)),
@@ -42,24 +42,20 @@ func ReadInspect(result rueidis.RedisResult) (InspectReply, error) {
 			Hold: w.text(0), Owner: w.text(1), Mode: w.mode(2), Waited: w.millis(4), Meta: w.text(5),
 		})
 	}
-	if err := f.end(); err != nil {
-		return InspectReply{}, err
-	}
-	return reply, nil
+	return end(&f, reply)
 }
 
 // rows reads a list of holders or waiters.
 func (r *reader) rows() []row {
-	if r.inLine {
-		r.malformed("list")
-	}
-	if !r.advance() {
+	if r.err != nil || len(r.list) == 0 {
+		r.missing()
 		return nil
 	}
-	list, err := r.fields[r.next-1].ToArray()
+	list, err := r.list[0].ToArray()
+	r.list = r.list[1:]
+	r.more, r.read = len(r.list) > 0, r.read+1
 	if err != nil {
 		r.malformed("list")
-		return nil
 	}
 	rows := make([]row, len(list))
 	for i := range list {
@@ -89,7 +85,9 @@ func (r row) number(i int) int64 {
 }
 
 // millis reads an elapsed or a remaining time, which is negative if the server's clock was set back since.
-func (r row) millis(i int) time.Duration { return bounded(r.number(i)) }
+func (r row) millis(i int) time.Duration {
+	return time.Duration(min(max(r.number(i), 0), maxMillis)) * time.Millisecond
+}
 
 func (r row) mode(i int) fencing.Mode {
 	m, _ := readMode(r.text(i))

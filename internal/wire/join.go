@@ -27,11 +27,13 @@ func ReadJoin(result rueidis.RedisResult) (HoldReply, error) {
 		0: Absent, 1: Granted, 2: OnlyReads, 3: Tombstoned, 4: Abstains, 5: Changed,
 	})
 	if h.Status == Granted {
-		count := f.integer()
-		if count < 1 {
+		if h.Count = int(f.number(anyCounter)); h.Count == 0 {
 			f.malformed("counter")
 		}
-		h.Count, h.Mode = int(count), f.mode()
+		var ok bool
+		if h.Mode, ok = readMode(f.text()); !ok {
+			f.malformed("mode")
+		}
 	}
-	return f.ended(h)
+	return end(&f, h)
 }

@@ -75,16 +75,16 @@ var tagDecoder = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
 
 // All returns all keys of a lock.
 func (s Keyspace) All(of LockKey) Keys {
-	lock := of.LockHash()
+	lock := string(of[:len(of)-len(holdsSuffix)])
 	both := lock + ":q" + lock + ":x" // one allocation
 	half := len(both) / 2
-	return Keys{lock, of.Holds(), both[:half], both[half:], s.Marker}
+	return Keys{lock, string(of), both[:half], both[half:], s.Marker}
 }
 
 // OfScript returns the keys that are sent with a script.
 func (s Keyspace) OfScript(k *Keys) []string {
 	if s.single {
-		return k.OfLock()
+		return k[:lockKeys]
 	}
 	return k[:]
 }

@@ -18,5 +18,5 @@ func (q Raise) Args(to []string) []string { return append(to, q.Hold, tokenArg(q
 // ReadRaise reads the reply.
 func ReadRaise(result rueidis.RedisResult) (HoldReply, error) {
 	f, h := readHold(result, []Status{0: Refused, 1: Granted, 4: Abstains, 5: Changed, 6: ClockAhead})
-	return f.ended(h)
+	return end(&f, h)
 }

@@ -51,42 +51,17 @@ type RefreshedWaiter struct {
 // ReadRefresh reads the reply to a Refresh of n holds.
 func ReadRefresh(result rueidis.RedisResult, n int) (RefreshReply, error) {
 	f := read(result)
-	reply := RefreshReply{Micros: f.micros(), Left: f.millis()}
-	reply.More = f.more(f.integer())
+	reply := RefreshReply{Micros: f.number(aTime), Left: f.millis(aDuration), More: More(f.number(moreWork))}
 	if n > 0 {
 		reply.Waiters = make([]RefreshedWaiter, n)
 	}
 	for i := range reply.Waiters {
-		reply.Waiters[i] = f.waiter()
+		w := &reply.Waiters[i]
+		w.Status = [...]Status{Queued, Granted, Absent}[f.number(status(2))]
+		w.Token, w.Left = fencing.Token(f.number(aToken)), f.millis(aDuration)
+		if w.Status == Granted && (w.Token == 0 || w.Left == 0) {
+			f.malformed("time of a grant")
+		}
 	}
-	if err := f.end(); err != nil {
-		return RefreshReply{}, err
-	}
-	return reply, nil
-}
-
-func (r *reader) more(n int64) More {
-	if n < 0 || n > int64(MoreReads) {
-		r.malformed("work that is left")
-		return NoMore
-	}
-	return More(n)
-}
-
-func (r *reader) waiter() (w RefreshedWaiter) {
-	switch r.integer() {
-	case 0:
-		w.Status = Queued
-	case 1:
-		w.Status = Granted
-	case 2:
-		w.Status = Absent
-	default:
-		r.malformed("status")
-	}
-	w.Token, w.Left = r.token(), r.millis()
-	if w.Status == Granted && (w.Token == 0 || w.Left == 0) {
-		r.malformed("time of a grant")
-	}
-	return w
+	return end(&f, reply)
 }

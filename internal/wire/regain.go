@@ -24,5 +24,5 @@ func (q Regain) Args(to []string) []string {
 // ReadRegain reads the reply.
 func ReadRegain(result rueidis.RedisResult) (HoldReply, error) {
 	f, h := readHold(result, []Status{0: Absent, 1: Granted, 2: Queued, 4: Abstains, 5: Changed})
-	return f.ended(h)
+	return end(&f, h)
 }

@@ -66,15 +66,8 @@ type ReleaseReply struct {
 // ReadRelease reads the reply.
 func ReadRelease(result rueidis.RedisResult) (ReleaseReply, error) {
 	f := read(result)
-	was := f.integer()
-	if was < 0 || was > int64(WasWaiting) {
-		f.malformed("status")
-	}
-	reply := ReleaseReply{Was: Released(was), Micros: f.micros()}
-	reply.More = f.more(f.integer())
-	reply.Broken = f.breaker()
-	if err := f.end(); err != nil {
-		return ReleaseReply{}, err
-	}
-	return reply, nil
+	return end(&f, ReleaseReply{
+		Was: Released(f.number(status(int64(WasWaiting)))), Micros: f.number(aTime), More: More(f.number(moreWork)),
+		Broken: f.breaker(),
+	})
 }

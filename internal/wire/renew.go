@@ -83,7 +83,7 @@ type RenewReply struct {
 // ReadRenew reads the reply to a Renew of n holds.
 func ReadRenew(result rueidis.RedisResult, n int) (RenewReply, error) {
 	f := read(result)
-	reply := RenewReply{Micros: f.micros(), Renewed: make([]Renewed, n)}
+	reply := RenewReply{Micros: f.number(aTime), Renewed: make([]Renewed, n)}
 	for i := range reply.Renewed {
 		if by := f.breaker(); by != nil {
 			if reply.Broken == nil {
@@ -92,15 +92,7 @@ func ReadRenew(result rueidis.RedisResult, n int) (RenewReply, error) {
 			reply.Broken[i] = by
 			continue
 		}
-		status := f.integer()
-		if status < 0 || status > int64(RenewStaleMarker) {
-			f.malformed("status")
-			break
-		}
-		reply.Renewed[i] = Renewed(status)
+		reply.Renewed[i] = Renewed(f.number(status(int64(RenewStaleMarker))))
 	}
-	if err := f.end(); err != nil {
-		return RenewReply{}, err
-	}
-	return reply, nil
+	return end(&f, reply)
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -16,188 +17,143 @@ import (
 // numbers from there on are no tokens.
 var ErrCounter = errors.New("the lock's counter is past the largest token, 2^53 - 1")
 
+// field is what one number of a reply may be: from 0 to most.
+type field struct {
+	is     string // in the error
+	most   int64
+	bounds bool  // a number outside is the nearest that fits, and no error
+	err    error // in place of "malformed reply"
+}
+
+var (
+	aToken    = field{most: int64(fencing.MaxToken), err: ErrCounter} // or 0 for none
+	aTime     = field{is: "time", most: math.MaxInt64}                // of the server, in microseconds
+	aDuration = field{is: "duration", most: maxMillis}                // that is left, or has passed
+	// anyDuration is wrong if the server's clock was set since.
+	anyDuration = field{most: maxMillis, bounds: true}
+	anyCounter  = field{most: math.MaxInt64, bounds: true}
+	moreWork    = field{is: "work that is left", most: int64(MoreReads)}
+)
+
+// status is a number of a script that has so many of them.
+func status(most int64) field { return field{is: "status", most: most} }
+
 // reader reads the fields of a reply in turn. Its first error stays, and the fields after it are zero.
 type reader struct {
-	fields []rueidis.RedisMessage // of a list
-	line   string                 // of a line: the fields that are left
-	next   int
-	inLine bool
-	done   bool // of a line: its last field has been read
-	err    error
+	list []rueidis.RedisMessage // of a list: the fields that are left; nil for a line
+	line string                 // of a line: the fields that are left
+	more bool                   // a field is left
+	read int                    // how many fields have been read
+	err  error
 }
 
 func read(r rueidis.RedisResult) reader {
 	message, err := r.ToMessage()
 	if err == nil && message.IsString() {
 		line, err := message.ToString()
-		return reader{line: line, inLine: true, err: err}
+		return reader{line: line, more: true, err: err}
 	}
 	if err != nil {
 		return reader{err: err}
 	}
-	fields, err := message.ToArray()
-	return reader{fields: fields, err: err}
+	list, err := message.ToArray()
+	return reader{list: list, more: len(list) > 0, err: err}
 }
 
-// Fields returns the fields of a reply that was read without its types: int64, string, and lists. It is for programs
-// that look at scripts, not for lockers.
-func Fields(reply any) (fields []any, ok bool) {
-	line, ok := reply.(string)
-	if !ok {
-		fields, ok = reply.([]any)
-		return fields, ok
+// end returns a reply of which every field must have been read, or an empty one with the error.
+func end[Reply any](r *reader, reply Reply) (Reply, error) {
+	if r.err == nil && r.more {
+		r.err = fmt.Errorf("malformed reply: fields after the first %d", r.read)
 	}
-	parts := strings.SplitN(line, " ", waitingFields)
-	for i, part := range parts {
-		number, err := strconv.ParseInt(part, 10, 64)
-		if len(parts) == waitingFields && (i == 4 || i == 7) { // the holder's id and details
-			fields = append(fields, part)
-		} else if fields = append(fields, number); err != nil {
-			return nil, false
-		}
+	if r.err != nil {
+		return *new(Reply), r.err
 	}
-	return fields, true
-}
-
-// waitingFields is the number of fields of a reply to an acquire that waits or is refused.
-const waitingFields = 8
-
-// isLast reports whether every field has been read.
-func (r *reader) isLast() bool {
-	if r.inLine {
-		return r.done
-	}
-	return r.next == len(r.fields)
-}
-
-// end returns the error of the reply. Every field must have been read.
-func (r *reader) end() error {
-	if r.err == nil && !r.isLast() {
-		r.err = fmt.Errorf("malformed reply: fields after the first %d", r.next)
-	}
-	return r.err
+	return reply, nil
 }
 
 // malformed records that the field that was read last is wrong.
 func (r *reader) malformed(what string) {
 	if r.err == nil {
-		r.err = fmt.Errorf("malformed reply: field %d is no %s", r.next, what)
+		r.err = fmt.Errorf("malformed reply: field %d is no %s", r.read, what)
 	}
 }
 
-// advance reports whether there is one field more to read.
-func (r *reader) advance() bool {
-	if r.err == nil && r.isLast() {
-		r.err = fmt.Errorf("malformed reply of %d fields", r.next)
+// missing records that there is no field to read.
+func (r *reader) missing() {
+	if r.err == nil {
+		r.err = fmt.Errorf("malformed reply of %d fields", r.read)
 	}
-	if r.err != nil {
-		return false
-	}
-	r.next++
-	return true
 }
 
-// cut returns the next field of a line, up to the next space.
-func (r *reader) cut() string {
-	field, rest, more := strings.Cut(r.line, " ")
-	r.line, r.done = rest, !more
-	return field
-}
-
-func (r *reader) integer() int64 {
-	if !r.advance() {
+// number reads a number. It is 0 after an error.
+func (r *reader) number(of field) (n int64) {
+	if r.err != nil || !r.more {
+		r.missing()
 		return 0
 	}
-	var n int64
 	var err error
-	if r.inLine {
-		n, err = strconv.ParseInt(r.cut(), 10, 64)
+	if r.list == nil {
+		var text string
+		text, r.line, r.more = strings.Cut(r.line, " ")
+		n, err = strconv.ParseInt(text, 10, 64)
 		if errors.Is(err, strconv.ErrRange) { // n is the nearest that fits, and the field's own limit says what is wrong
 			err = nil
 		}
 	} else {
-		n, err = r.fields[r.next-1].ToInt64()
+		n, err = r.list[0].ToInt64()
+		r.list = r.list[1:]
+		r.more = len(r.list) > 0
 	}
-	if err != nil {
+	r.read++
+	switch {
+	case err != nil:
 		r.malformed("integer")
+	case n >= 0 && n <= of.most:
+		return n
+	case of.bounds:
+		return min(max(n, 0), of.most)
+	case of.err != nil:
+		r.err = of.err
+	default:
+		r.malformed(of.is)
 	}
-	return n
+	return 0
+}
+
+func (r *reader) millis(of field) time.Duration {
+	return time.Duration(r.number(of)) * time.Millisecond
 }
 
 // word reads a text without spaces.
 func (r *reader) word() string {
-	if !r.inLine {
+	word, rest, more := strings.Cut(r.line, " ")
+	if r.err != nil || !more { // the last one, or in a list
 		return r.text()
 	}
-	if !r.advance() {
-		return ""
-	}
-	return r.cut()
+	r.line, r.read = rest, r.read+1
+	return word
 }
 
 // text reads a text, which is the last field of a line.
-func (r *reader) text() string {
-	if !r.advance() {
+func (r *reader) text() (text string) {
+	if r.err != nil || !r.more {
+		r.missing()
 		return ""
 	}
-	if r.inLine {
-		r.done = true
+	r.read++
+	if r.list == nil {
+		r.more = false
 		return r.line
 	}
-	f := &r.fields[r.next-1]
-	s, err := f.ToString()
+	f := &r.list[0]
+	r.list = r.list[1:]
+	r.more = len(r.list) > 0
+	text, err := f.ToString()
 	if err != nil || !f.IsString() {
 		r.malformed("text")
 		return ""
 	}
-	return s
-}
-
-// micros reads the server's time.
-func (r *reader) micros() int64 {
-	n := r.integer()
-	if n < 0 {
-		r.malformed("time")
-	}
-	return max(n, 0)
-}
-
-// millis reads a time that is left, or has passed.
-func (r *reader) millis() time.Duration {
-	n := r.integer()
-	if n < 0 || n > maxMillis {
-		r.malformed("duration")
-		return 0
-	}
-	return time.Duration(n) * time.Millisecond
-}
-
-// atMost reads a duration of any length: one below 0 is 0, and one that is too long is the longest. It is for durations
-// that are wrong if the server's clock was set since.
-func (r *reader) atMost() time.Duration { return bounded(r.integer()) }
-
-func bounded(ms int64) time.Duration {
-	return time.Duration(min(max(ms, 0), maxMillis)) * time.Millisecond
-}
-
-// token reads a token, or 0 for none.
-func (r *reader) token() fencing.Token {
-	n := r.integer()
-	if n != 0 && !isToken(n) {
-		if r.err == nil {
-			r.err = ErrCounter
-		}
-		return 0
-	}
-	return fencing.Token(n)
-}
-
-func (r *reader) mode() fencing.Mode {
-	m, ok := readMode(r.text())
-	if !ok {
-		r.malformed("mode")
-	}
-	return m
+	return text
 }
 
 // Status is what a script reports of one hold. The scripts have different numbers for the same status, and each has
@@ -254,52 +210,41 @@ type Holder struct {
 // the numbers of the script.
 func readHold(result rueidis.RedisResult, statuses []Status) (f reader, h HoldReply) {
 	f = read(result)
-	status := f.integer()
-	if status >= 0 && status < int64(len(statuses)) {
-		h.Status = statuses[status]
-	}
+	h.Status = statuses[f.number(status(int64(len(statuses))-1))]
 	if h.Status == 0 {
 		f.malformed("status")
 	}
-	h.Token = f.token()
+	h.Token = fencing.Token(f.number(aToken))
 	if h.Status == Granted && h.Token == 0 {
 		f.malformed("token of a grant")
 	}
+	left := aDuration
 	if h.Status == Abstains {
-		h.Left = f.atMost() // a quarantine that was written while the clock was ahead may be of any length
-	} else {
-		h.Left = f.millis()
+		left = anyDuration // a quarantine that was written while the clock was ahead may be of any length
 	}
+	h.Left = f.millis(left)
 	if h.Status == Granted && h.Left == 0 {
 		f.malformed("time of a grant")
 	}
-	h.Micros = f.micros()
+	h.Micros = f.number(aTime)
 	return f, h
 }
 
 // first reads the first token of the block that ends with last, if the reply has it.
 func (r *reader) first(last fencing.Token) fencing.Token {
-	if r.isLast() {
+	if !r.more {
 		return 0
 	}
-	first := r.token()
+	first := fencing.Token(r.number(aToken))
 	if first == 0 || first > last {
 		r.malformed("first token of a block")
 	}
 	return first
 }
 
-// ended returns a reply that has been read, or an empty one with the error.
-func (r *reader) ended(h HoldReply) (HoldReply, error) {
-	if err := r.end(); err != nil {
-		return HoldReply{}, err
-	}
-	return h, nil
-}
-
 // breaker reads the next field if it is a text, in place of a status.
 func (r *reader) breaker() *Breaker {
-	if r.err != nil || r.isLast() || !r.inLine && !r.fields[r.next].IsString() {
+	if r.err != nil || !r.more || r.list != nil && !r.list[0].IsString() {
 		return nil
 	}
 	by := readBreaker(r.text())

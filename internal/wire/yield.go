@@ -21,5 +21,5 @@ func ReadYield(result rueidis.RedisResult) (HoldReply, error) {
 	if h.Status == Granted {
 		h.First = f.first(h.Token)
 	}
-	return f.ended(h)
+	return end(&f, h)
 }

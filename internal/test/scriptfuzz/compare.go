@@ -506,3 +506,25 @@ func (p *Player) model(s step, got []any) any {
 		return p.m.inspect()
 	}
 }
+
+// waitingFields is the number of fields of a reply to an acquire that waits or is refused.
+const waitingFields = 8
+
+// Fields returns the fields of a reply: int64, string, and lists. A reply that is a line has them too.
+func Fields(reply any) (fields []any, ok bool) {
+	line, ok := reply.(string)
+	if !ok {
+		fields, ok = reply.([]any)
+		return fields, ok
+	}
+	parts := strings.SplitN(line, " ", waitingFields)
+	for i, part := range parts {
+		number, err := strconv.ParseInt(part, 10, 64)
+		if len(parts) == waitingFields && (i == 4 || i == 7) { // the holder's id and details
+			fields = append(fields, part)
+		} else if fields = append(fields, number); err != nil {
+			return nil, false
+		}
+	}
+	return fields, true
+}

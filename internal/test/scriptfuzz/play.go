@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -207,7 +206,7 @@ func (p *Player) send(name scripts.Name, keys []string, args []any) ([]any, erro
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	fields, ok := wire.Fields(got)
+	fields, ok := Fields(got)
 	if !ok {
 		return nil, fmt.Errorf("%s replies %v", name, got)
 	}

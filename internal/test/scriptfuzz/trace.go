@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -91,7 +90,7 @@ func (t *Trace) Check(c Call) error {
 		part.found, part.known = part.lock.observe(c, now)
 	}
 	reply, published := c.Run()
-	got, ok := wire.Fields(reply)
+	got, ok := Fields(reply)
 	if !ok {
 		t.failed(parts, reply)
 		return nil
@@ -483,7 +482,7 @@ func (k *marker) voteOn(us int64, arg string) verdict {
 func (t *Trace) checkMarker(c Call) error {
 	k := readMarker(c, c.Keys[0])
 	reply, _ := c.Run()
-	got, ok := wire.Fields(reply)
+	got, ok := Fields(reply)
 	if !ok {
 		return nil
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
-	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -40,7 +39,7 @@ func TestTraceFindsADifference(t *testing.T) {
 
 // forgeToken changes the token of a grant.
 func forgeToken(s *testredis.Script) {
-	if reply, ok := wire.Fields(s.Reply); ok && len(reply) > 3 && reply[0] == int64(1) {
+	if reply, ok := scriptfuzz.Fields(s.Reply); ok && len(reply) > 3 && reply[0] == int64(1) {
 		reply[1] = reply[1].(int64) + 1
 		s.Reply = reply
 	}
