@@ -134,6 +134,9 @@ func (p *Process) dial(n Net, option rueidis.ClientOption) {
 		connect = func(o rueidis.ClientOption) (rueidis.Client, error) { return rwlock.Dial("", o) }
 	}
 	client, err := connect(option)
+	for over := time.Now().Add(Patience); err != nil && p.W.Mini == nil && time.Now().Before(over); {
+		client, err = connect(option)
+	}
 	require.NoError(p.W, err)
 	p.W.Cleanup(client.Close)
 	p.Clients = append(p.Clients, client)
