@@ -54,28 +54,3 @@ func Example() {
 	// saved 200
 	// refused: true
 }
-
-type oldLock interface { // a *redsync.Mutex has it
-	LockContext(ctx context.Context) error
-	UnlockContext(ctx context.Context) (bool, error)
-}
-
-func both(ctx context.Context, old oldLock, locker *rwlock.Locker, work func(context.Context) error) error {
-	if err := old.LockContext(ctx); err != nil {
-		return err
-	}
-	defer old.UnlockContext(context.WithoutCancel(ctx))
-	return locker.Do(ctx, "invoice:7", work)
-}
-
-func migrated(ctx context.Context, locker *rwlock.Locker, send func(context.Context) error) error {
-	lease, err := locker.Lock(ctx, "invoice:7")
-	if err != nil {
-		return err
-	}
-	defer lease.Release(ctx)
-	return send(lease.Context(ctx))
-}
-
-// These are shown in docs/integrations.md, and compiled only.
-var _ = []any{both, migrated}

@@ -29,11 +29,12 @@ var elsewhere = map[string]string{
 
 	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "a release; the line below it in " +
 		"docs/operate.md builds the same program",
-	"go run -C tools ./steady":           "tools/steady, on a package of its own",
-	"go run -C tools ./release v0.2.0":   "tools/release",
-	"go run -C tools ./release -changes": "tools/release",
-	"go test ./release":                  "tools/release",
-	"go test ./branches":                 "tools/branches",
+	"go run -C tools ./steady":            "tools/steady, on a package of its own",
+	"go run -C tools ./release v0.2.0":    "tools/release",
+	"go run -C tools ./release -baseline": "tools/release",
+	"go run -C tools ./release -changes":  "tools/release",
+	"go test ./release":                   "tools/release",
+	"go test ./branches":                  "tools/branches",
 
 	"go run -C chaos . -peers all -for 3m -seed 7 -plot ../docs/plots/peers-under-faults.svg": "chaos: TestLockSets, in " +
 		"a short form",
