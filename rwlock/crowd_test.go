@@ -19,13 +19,14 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// What one call of a script does at the most, however many wait: for each of 64 readers that enter, and of 64 waiters
-// whose message nobody hears, six commands of 24 words in all, for each of 200 that it is asked about one command and
-// five words, its field twice, its record, and its member with the place, and some more for itself.
+// What one call of a script does at the most, however many wait. Each of 64 readers that enter, and of 64 waiters whose
+// message nobody hears, takes six commands of 24 words in all. Each of 200 that it is asked about takes one command and
+// five words: its field twice, its record, and its member with the place. Each of 64 holds and of 64 sidelined waiters
+// that have expired is named three times. The rest is for itself: 8 commands where nothing has expired, else up to 20.
 const (
 	perRefresh   = 200
-	mostCommands = (64+64)*6 + perRefresh + 8
-	mostWords    = (64+64)*24 + perRefresh*5 + 32
+	mostCommands = (64+64)*6 + perRefresh + 20
+	mostWords    = (64+64)*(24+3) + perRefresh*5 + 64
 )
 
 // 5,000 goroutines of one process wait for a name. A server runs one call at a time, so what another name suffers is

@@ -380,7 +380,7 @@ func ExampleWithTrace() {
 
 	lease, _ := locker.RLock(ctx, "catalogue")
 	_ = lease.Release(ctx)
-	short, _ := locker.Lock(ctx, "import", rwlock.WithMaxHold(10*time.Millisecond))
+	short, _ := locker.Lock(ctx, "import", rwlock.WithMaxHold(200*time.Millisecond))
 	<-short.Done()
 	_ = short.Release(ctx)
 	// Output:
@@ -394,7 +394,7 @@ func ExampleWithTrace() {
 func Example_errors() {
 	locker, stop := embedded()
 	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	held, _ := locker.Lock(ctx, "orders")
 	defer held.Release(ctx) // although ctx has ended by then
