@@ -76,7 +76,9 @@ var (
 )
 
 func TestLinksLeadSomewhere(t *testing.T) {
-	for path, text := range files(t, ".md") {
+	linked := files(t, ".md")
+	maps.Copy(linked, files(t, "llms.txt"))
+	for path, text := range linked {
 		for _, link := range pageLink.FindAllStringSubmatch(withoutCode.ReplaceAllString(string(text), ""), -1) {
 			if strings.Contains(link[1], ":") {
 				continue
@@ -94,6 +96,24 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// Comments, errors and rules of alerts name a page by its path from the top.
+func TestNamedPagesExist(t *testing.T) {
+	named := 0
+	for path, text := range files(t, "") {
+		for _, page := range namedPage.FindAllStringSubmatch(string(text), -1) {
+			named++
+			_, err := os.Stat(page[1])
+			require.NoError(t, err, path)
+			if page[2] != "" {
+				require.Contains(t, anchors(t, page[1]), page[2], path)
+			}
+		}
+	}
+	require.Greater(t, named, 100)
+}
+
+var namedPage = regexp.MustCompile(`\b((?:docs/[a-z-]+|SECURITY|CONTRIBUTING|CHANGELOG)\.md)(?:#([a-z0-9-]+))?`)
+
 func anchors(t *testing.T, path string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -106,11 +126,11 @@ func anchors(t *testing.T, path string) (all []string) {
 }
 
 // Every line that the library logs, every exported error of a lock and every reason of a loss has a row in the page for
-// operators.
+// operators, and each row is of one of them.
 func TestRunbookHasEveryLineAndError(t *testing.T) {
 	page, err := os.ReadFile("docs/operate.md")
 	require.NoError(t, err)
-	var lines, names int
+	var lines, names, reasons []string
 	for path, text := range files(t, ".go") {
 		folder := filepath.ToSlash(filepath.Dir(path))
 		if strings.HasSuffix(path, "_test.go") {
@@ -118,30 +138,40 @@ func TestRunbookHasEveryLineAndError(t *testing.T) {
 		}
 		switch folder {
 		case "internal/engine", "internal/masterset", "internal/transport":
-			for _, line := range logged(t, text) {
-				lines++
-				require.Contains(t, string(page), "| `"+line+"` |", path)
-			}
+			lines = append(lines, logged(t, text)...)
 		case "rwlock", "reentrant", "fencing":
 			for _, name := range errorName.FindAllStringSubmatch(string(text), -1) {
-				names++
-				if !slices.Contains([]string{"fencing.ErrLost"}, folder+"."+name[1]) { // rwlock.ErrLost is the same
-					require.Contains(t, string(page), "| `"+folder+"."+name[1]+"` |", path)
-				}
+				names = append(names, folder+"."+name[1])
 			}
 			for _, reason := range lossReason.FindAllStringSubmatch(string(text), -1) {
-				require.Contains(t, string(page), "| `"+reason[1]+"` |", path)
+				reasons = append(reasons, reason[1])
 			}
 		}
 	}
-	require.Greater(t, lines, 12)
-	require.Greater(t, names, 18)
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "fencing.ErrLost" }) // rwlock.ErrLost
+	require.ElementsMatch(t, rows(t, string(page), "Lines of the log"), lines)
+	require.ElementsMatch(t, rows(t, string(page), "Errors"), names)
+	require.ElementsMatch(t, rows(t, string(page), "Reasons of a loss"), reasons)
 }
 
 var (
 	errorName  = regexp.MustCompile(`(?m)^\s+(Err[A-Z][A-Za-z]*) += `)
 	lossReason = regexp.MustCompile(`Reason = "([^"]+)"`)
+	row        = regexp.MustCompile("(?m)^\\|(?: [A-Z]+ \\|)? `([^`]+)` \\|")
 )
+
+// rows returns what the rows of a section's tables name first in backquotes.
+func rows(t *testing.T, page, section string) (all []string) {
+	t.Helper()
+	_, text, found := strings.Cut(page, "\n## "+section+"\n")
+	require.True(t, found, section)
+	text, _, _ = strings.Cut(text, "\n## ")
+	for _, match := range row.FindAllStringSubmatch(text, -1) {
+		all = append(all, match[1])
+	}
+	require.NotEmpty(t, all, section)
+	return all
+}
 
 // logged returns the messages of a file's log lines: the literals that warn and info get, also by way of a variable
 // "message".
