@@ -24,13 +24,9 @@ const quorumSize = "must be an odd number of at least 3"
 // by the same rules as for other clients. If too few masters pass to make a quorum, or one fails at the first start of
 // a set, its error matches rwlock.ErrOption and names the master and the reason. The caller still owns the clients.
 //
-// All clients must be given the same list of masters, in any order. A client with another list is recognized by the
-// markers of the set. It is not recognized if both lists start for the first time at the same moment, or if no shared
-// master shows it a marker; then two clients may hold the same lock.
-//
-// At the first start of a set its masters grant nothing for the longest TTL, and at least for 2 s: nothing tells them
-// from masters that have lost their data. TryLock fails meanwhile with an *rwlock.AbstainError that says for how long,
-// and Lock waits.
+// All clients must be given the same list of masters, in any order. At the first start of a set its masters grant
+// nothing for the longest TTL, and at least for 2 s: TryLock then fails with an *rwlock.AbstainError that says for how
+// long, and Lock waits. docs/deployments.md has more under "The servers of a quorum".
 func New(masters []rueidis.Client, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	if err := checkMasters(masters); err != nil {
 		return nil, err

@@ -3,8 +3,10 @@ package rwlock
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/seed74116694/fencelock/internal/ctxend"
+	"github.com/seed74116694/fencelock/internal/errs"
 )
 
 // leaseContext carries the lease that a context belongs to, and the section under it. The fence in the context does not
@@ -91,4 +93,52 @@ func endedContext(parent context.Context, cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	cancel(cause)
 	return ctx
+}
+
+// limited returns ctx with the limit of WithMaxWait, which counts from begun; 0 is no limit. The limit has a cause of
+// its own. So an error can distinguish its end from the end of the caller's context: only the latter matches ctx.Err().
+func limited(
+	ctx context.Context, limit time.Duration, begun time.Time,
+) (within context.Context, cancel context.CancelFunc) {
+	if limit == 0 {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, begun.Add(limit), &maxWaitError{limit})
+}
+
+// maxWaitError ends the wait at the limit of WithMaxWait. It matches no context error, because the caller's context has
+// not ended.
+type maxWaitError struct{ limit time.Duration }
+
+func (e *maxWaitError) Error() string {
+	return "WithMaxWait limit of " + e.limit.String() + " reached"
+}
+
+// asWaited makes an error from Redis, which covers a part of the wait, cover the whole wait: the time in the local
+// queue counts too.
+func asWaited(err error, waited time.Duration, ctx, within context.Context) error {
+	if err == nil { // the caller has the lock, so nothing of its context is called that could panic
+		return nil
+	}
+	ended := within.Err() != nil && ctx.Err() == nil
+	switch e := err.(type) {
+	case *AcquireError:
+		if e.Waited = waited; ended && e.Err != nil {
+			e.Err = waitingEnd(ctx, within)
+		}
+	case *QuorumError:
+		if ended && e.Err != nil {
+			e.Err = waitingEnd(ctx, within)
+		}
+	}
+	return err
+}
+
+// waitingEnd returns why within has ended. If only the limit was reached, it does not report the end of the caller's
+// context.
+func waitingEnd(ctx, within context.Context) error {
+	if ctx.Err() == nil {
+		return context.Cause(within)
+	}
+	return errs.Cause(ctx)
 }

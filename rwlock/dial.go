@@ -12,24 +12,16 @@ import (
 )
 
 // Dial returns a client that is tuned for locks; the other fields of base are kept. All callers send their commands in
-// one pipeline over one connection, in order, so a release never overtakes the acquire that it ends. A server that
-// hangs is noticed within seconds. There is no client-side cache, and buffers are small. Dial connects, and waits at
-// most base.Dialer.Timeout per address, one second by default.
-//
-// A connection is replaced if something was sent over it and no answer arrives for 2 s, or up to 3 s where answers are
-// slow. An idle connection sends a PING every second, or more often if base.Dialer.KeepAlive is shorter. Do not use the
-// client for commands that block, such as BLPOP: they would break their connection.
+// one pipeline over one connection, so a release never overtakes the acquire that it ends. There is no client-side
+// cache, and a server that hangs is noticed within seconds. Do not use the client for commands that block, such as
+// BLPOP: they would break their connection.
 //
 // addr is the address of one server, and replaces base.InitAddress. For Sentinel and Cluster leave it empty and use
-// base: one node of a Cluster is enough in base.InitAddress; for Sentinel put the sentinels there and the master in
-// base.Sentinel. Dial refuses the following with an *OptionError: a node of a Cluster or a sentinel as addr, options
-// that would send requests to replicas or to servers other than addr, and servers in base.InitAddress that are neither
-// a Cluster nor sentinels.
+// base. Addresses and options that do not fit are an *OptionError.
 //
-// If the server at addr does not answer, or refuses the connection, for example because of a wrong password, the client
-// connects once the server accepts it. Until then its calls fail with the cause. Without addr at least one node has to
-// answer, because a client of a Cluster or of sentinels does not know where to connect otherwise: the error is a
-// *QuorumError with the cause. With every error the client is nil.
+// Dial waits at most base.Dialer.Timeout per address, one second by default. If the server at addr does not answer or
+// refuses the connection, the client connects once it is accepted, and its calls fail with the cause until then.
+// Without addr at least one node has to answer: else the error is a *QuorumError. With every error the client is nil.
 func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 	if option, value, rule := transport.BaseRule(addr != "", base); rule != "" {
 		return nil, &OptionError{option, value, rule}

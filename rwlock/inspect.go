@@ -161,19 +161,15 @@ func (o listOption) applyList(s *listSettings) { o(s) }
 func WithFreeLocks() ListOption { return listOption(func(s *listSettings) { s.free = true }) }
 
 // List returns the locks under the locker's prefix whose names begin with namePrefix and that any master shows as held
-// or waited for, each with its state as Inspect returns it. It is for operators: it changes nothing, and it makes the
-// servers look at all their keys, a few hundred in a step. The order is not defined, and each name is returned once. A
-// lock that is taken or released during the listing may be in it or not.
+// or waited for, each once and with its state as Inspect returns it. It is for operators: it changes nothing, and makes
+// the servers look at all their keys, a few hundred in a step. A lock that is taken or released during the listing may
+// be in it or not. It needs the right to SCAN, which a lock does not need.
 //
 // With a state, the error is that of Inspect. Without a state, it is a *NodeError for a server that does not list its
-// locks, and the listing continues with the other servers: each node of a Cluster has locks of its own, and each of
-// several masters has all locks. That error is within a *QuorumError as soon as held locks may be missing: in a Cluster
-// and on one Redis always, of several masters if fewer than a quorum list theirs. If keys move between
-// servers, the servers are asked again, up to twice; after that such an error says that locks may be missing. A wrong
-// argument, the end of ctx and Close end the listing with one last error: an *OptionError, the cause of ctx or
-// ErrClosed. Each request has the release timeout to be answered.
-//
-// The user of the client needs the right to SCAN, which a lock does not need.
+// locks, and the listing goes on with the other servers. It is within a *QuorumError as soon as held locks may be
+// missing: in a Cluster and on one Redis always, of several masters if fewer than a quorum list theirs; also if keys
+// have moved between servers three times. A wrong argument, the end of ctx and Close end the listing with one last
+// error: an *OptionError, the cause of ctx or ErrClosed. Each request has the release timeout to be answered.
 func (l *Locker) List(ctx context.Context, namePrefix string, opts ...ListOption) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
 		s, err := l.checkList(namePrefix, opts)
@@ -231,12 +227,10 @@ func BreakNow() BreakOption { return breakOption(func(s *breakSettings) { s.atOn
 // Break takes a hold away from its process, for an operator. hold is the id that Inspect, List and AcquireError show.
 // reason is for the process, 1 to 256 bytes; the text of WithMeta names the operator.
 //
-// A granted hold cannot be renewed any more. It stands until its process gives it back or until it expires, and Break
-// returns then, so no other client gets the lock while the process trusts in it. The process hears of it by its next
-// renewal at the latest, after a third of the TTL, and gives the hold back: its lease ends with ReasonBroken and a
-// *BrokenError. It may acquire the lock again. A hold that its process has released, and that stands only because of
-// WithMinHold, ends at once; that of a process that has died stands until its minimum, unless BreakNow is given. A
-// waiter leaves the queue, and its acquisition fails with an *AcquireError whose cause is a *BrokenError.
+// A granted hold cannot be renewed any more. Break returns when its process has given it back or when it has expired,
+// so no other client gets the lock while the process trusts in it. The process hears of it by its next renewal at the
+// latest: its lease ends with ReasonBroken and a *BrokenError. What a released hold leaves by WithMinHold ends at once.
+// A waiter leaves the queue, and fails with an *AcquireError whose cause is a *BrokenError.
 //
 // If ctx ends before, the error is its cause, or a *QuorumError with that cause if requests were under way; the hold
 // stays unrenewable where a request has arrived. A hold that a quorum of masters does not have is ErrNotHeld; fewer

@@ -121,19 +121,17 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return l.convertError(l.made().Renew(ctx))
 }
 
-// SetTTL changes the TTL of the lease from now on, for example for a step that may not be interrupted for longer: it
-// renews the lease once, as Renew does and with the same errors, and all later renewals have the new TTL too. It must
-// be 100 ms to 24 h, over a quorum at most the quarantine, and with WithReplicas at least three times the timeout given
-// there; otherwise the error is an *OptionError, and nothing is sent or changed. WithoutRenewal the lease then ends
-// after the new TTL.
+// SetTTL changes the TTL of the lease from now on: it renews the lease once, as Renew does and with the same errors,
+// and all later renewals have the new TTL too. It must be 100 ms to 24 h, over a quorum at most the quarantine, and
+// with WithReplicas at least three times the timeout given there; otherwise the error is an *OptionError, and nothing
+// is sent or changed. WithoutRenewal the lease then ends after the new TTL.
 //
-// Before a shorter TTL is sent, the Deadline falls to what it permits. If the renewal is not confirmed, the lease
-// stands until its Deadline, and further renewals are tried with the new TTL. If ctx ends while an earlier renewal is
-// under way, the TTL is unchanged. A longer TTL counts at once, except after renewals without an answer: one of those
-// may still arrive, so for about a minute from the change a renewal extends the Deadline by the TTL from before only.
+// Before a shorter TTL is sent, the Deadline falls to what it permits. If ctx ends while an earlier renewal is under
+// way, the TTL is unchanged. A longer TTL counts at once, except after renewals without an answer: one of those may
+// still arrive, so for about a minute a renewal extends the Deadline by the TTL from before only.
 //
-// Upgrade and Downgrade keep the TTL. Of a reentrant owner all holds share the lease, and so the TTL. The lease of an
-// RWMutex cannot be changed.
+// Upgrade and Downgrade keep the TTL, and the holds of a reentrant owner share it. That of an RWMutex cannot be
+// changed.
 func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
 	inner := l.made()
 	_, err := lockSettings[LockOption](l.locker, settings.Lock{Terms: engine.Terms{TTL: d, Renew: true}}, nil)
@@ -144,22 +142,14 @@ func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
 	return l.convertError(inner.SetTTL(ctx, d))
 }
 
-// Detach leaves the lock to another process: it renews the lease for its full TTL, or for that of WithTTL, and ends it
-// without a release. The process that has the Ticket takes the lock over with Locker.Adopt, without a gap in which
-// another client could have the lock, and with a larger token: writes of this process that are late are refused as soon
-// as the other one has written. No process can adopt it without the Ticket, whose secret the servers know by its hash.
-// If none adopts it, the lock is free when the renewal has run out.
+// Detach leaves the lock to another process, which takes it over by Locker.Adopt with the Ticket, without a gap and
+// with a larger token. It renews the lease for its full TTL, or for that of WithTTL, the only option, and ends it
+// without a release: Err is ErrReleased when Detach returns. If no process adopts it, the lock is free when that
+// renewal has run out. docs/guarantees.md says what holds under "Detach and Adopt".
 //
-// The lease has ended when Detach returns, with its contexts: Err is ErrReleased, and Release does nothing. So the work
-// under it has to be over, or to go on without the lock. Unless a quorum confirms the renewal, there is no ticket: the
-// lease is still held, renewed with the TTL of WithTTL if that is given, and the error is that of Renew. If ctx ends,
-// it is held as well. After ErrReleased or a *LostError it is not.
-//
-// WithTTL is the only option, under the rules of SetTTL. The Remaining time of the ticket is what this process would
-// trust; while an earlier renewal with a shorter TTL may still arrive, that is less than the new TTL. A limit of
-// WithMaxHold ends with the lease. The lease of a reentrant owner and that of an RWMutex cannot be detached: other
-// goroutines rely on them. (For a nested call in another process see reentrant.AsOwner.) During an Upgrade or Downgrade
-// the error matches ErrUpgrade.
+// Unless a quorum confirms the renewal, there is no ticket: the error is that of Renew, and the lease is still held
+// with that TTL, unless the error is ErrReleased or a *LostError. The lease of a reentrant owner and that of an RWMutex
+// cannot be detached: other goroutines rely on them. During an Upgrade or Downgrade the error matches ErrUpgrade.
 func (l *Lease) Detach(ctx context.Context, opts ...LockOption) (Ticket, error) {
 	inner := l.made()
 	ttl, err := l.detachTTL(opts)
@@ -221,20 +211,18 @@ func (l *Lease) end(ctx context.Context) (losses []error) {
 	return nil
 }
 
-// Upgrade turns a read lease into a write lease without a gap: no other writer enters in between. If the lease is the
-// only reader, it is upgraded at once. Otherwise it waits until the other readers have left. It waits ahead of all
-// other waiters, and new readers are held back. It remains a read lease while it waits, and also if ctx ends or
-// WithMaxWait is reached (*AcquireError, *QuorumError). If another reader already waits for an upgrade, Upgrade returns
-// ErrUpgrade at once, because each of the two would wait for the other. The caller has to release the lease then and to
-// lock again. Over a quorum two readers that ask at the same moment may both get ErrUpgrade; at most one of them is
-// upgraded.
+// Upgrade turns a read lease into a write lease without a gap: no other writer enters in between. It waits until the
+// other readers have left, ahead of all other waiters. The lease remains a read lease while it waits, and also if ctx
+// ends or WithMaxWait is reached (*AcquireError, *QuorumError). If another reader waits for an upgrade, the error is
+// ErrUpgrade at once, because each of the two would wait for the other: release the lease then, and lock again. On a
+// write lease Upgrade does nothing.
 //
-// Once the write lease is granted, Upgrade has succeeded. It then also releases the read hold, until ctx ends and at
-// most for the release timeout. A release that is not confirmed by then continues in the background. If the lease is
-// lost or released in that time, Upgrade returns that.
+// Once the write lease is granted, Upgrade has succeeded. It then releases the read hold, until ctx ends and at most
+// for the release timeout; after that the release goes on in the background. If the lease is lost or released in that
+// time, Upgrade returns that.
 //
-// The token is a new, larger one, and contexts of the lease show it from then on. An earlier fence is stale as soon as
-// the new one was used: call fencing.Require for each access and keep no fence. On a write lease Upgrade does nothing.
+// The token is a new, larger one, and contexts of the lease show it. Keep no fence: call fencing.Require for each
+// access.
 func (l *Lease) Upgrade(ctx context.Context) error { return l.convert(ctx, Write, engine.Upgrade, nil) }
 
 // TryUpgrade is Upgrade with a single attempt: if there are other readers, the error matches ErrNotAcquired.

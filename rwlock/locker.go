@@ -118,15 +118,12 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 //
 // At most one Adopt of a ticket succeeds. Of several at the same time, one or none does; the others get an
 // *AcquireError, or a *TicketError once one has succeeded. An adoption that fails leaves the ticket as it was, for as
-// long as the lock is kept; but after a *QuorumError that is Indeterminate, the end of ctx or ErrClosed the ticket may
-// be used up, which another Adopt shows. After a *LostError, of a lease that was lost at once, it is.
+// long as the lock is kept; but after a *QuorumError that is Indeterminate, the end of ctx, ErrClosed or a *LostError
+// the ticket may be used up: docs/guarantees.md.
 //
 // A ticket that is not taken is a *TicketError, which names the reason: it is damaged or of another version, prefix or
 // set of masters, or its hold is gone: expired, released, broken, or adopted. The other errors are those of TryLock.
-// With every error there is no lease, and a hold that a master may have granted is released in the background.
-//
-// The minimum of the detached lease is not carried over: WithMinHold here counts from the grant of the detached hold.
-// An adopter that dies leaves its hold for its TTL or its minimum; until then no other Adopt of the ticket succeeds.
+// With every error there is no lease. WithMinHold counts from the grant of the detached hold.
 func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Lease, error) {
 	l.mustBeMade()
 	if err := t.check(); err != nil {
@@ -315,54 +312,6 @@ func lockSettings[O MutexOption](l *Locker, s settings.Lock, opts []O) (settings
 		return s, &OptionError{"WithTTL", s.TTL, fmt.Sprintf(rule, l.maxTTL)}
 	}
 	return s, nil
-}
-
-// limited returns ctx with the limit of WithMaxWait, which counts from begun; 0 is no limit. The limit has a cause of
-// its own. So an error can distinguish its end from the end of the caller's context: only the latter matches ctx.Err().
-func limited(
-	ctx context.Context, limit time.Duration, begun time.Time,
-) (within context.Context, cancel context.CancelFunc) {
-	if limit == 0 {
-		return ctx, func() {}
-	}
-	return context.WithDeadlineCause(ctx, begun.Add(limit), &maxWaitError{limit})
-}
-
-// maxWaitError ends the wait at the limit of WithMaxWait. It matches no context error, because the caller's context has
-// not ended.
-type maxWaitError struct{ limit time.Duration }
-
-func (e *maxWaitError) Error() string {
-	return "WithMaxWait limit of " + e.limit.String() + " reached"
-}
-
-// asWaited makes an error from Redis, which covers a part of the wait, cover the whole wait: the time in the local
-// queue counts too.
-func asWaited(err error, waited time.Duration, ctx, within context.Context) error {
-	if err == nil { // the caller has the lock, so nothing of its context is called that could panic
-		return nil
-	}
-	ended := within.Err() != nil && ctx.Err() == nil
-	switch e := err.(type) {
-	case *AcquireError:
-		if e.Waited = waited; ended && e.Err != nil {
-			e.Err = waitingEnd(ctx, within)
-		}
-	case *QuorumError:
-		if ended && e.Err != nil {
-			e.Err = waitingEnd(ctx, within)
-		}
-	}
-	return err
-}
-
-// waitingEnd returns why within has ended. If only the limit was reached, it does not report the end of the caller's
-// context.
-func waitingEnd(ctx, within context.Context) error {
-	if ctx.Err() == nil {
-		return context.Cause(within)
-	}
-	return errs.Cause(ctx)
 }
 
 // Stats has the counters of a locker since it was made, and its current numbers.

@@ -34,22 +34,17 @@ func inMode(mode Mode, names []string) []Want {
 	return wants
 }
 
-// LockAll takes several locks, each in the mode of its Want: all of them, or none. The order of the wants has no
-// meaning: callers that take the same locks never wait for each other in a circle, in whatever order and mode.
+// LockAll takes several locks, each in the mode of its Want: all of them, or none. All are asked for at once, so on one
+// Redis free locks cost one round trip. Callers that take the same locks never wait for each other in a circle, in
+// whatever order and mode: docs/guarantees.md has the rules under "Several locks".
 //
-// All locks are asked for at once, so on one Redis free locks cost one round trip. If some are not free, LockAll keeps
-// those before the first of them in byte order, gives the others back, waits for that first one as Lock or RLock does,
-// and asks for the rest again. So it never waits for a lock while it holds a later one. That applies to what the call
-// takes itself. If ctx comes from a section of this locker that holds a later lock, in either mode, LockAll returns
-// ErrLockOrder where it would have to wait. What the caller holds besides, without its context, is not known. If ctx
-// comes from a section under one of the names, LockAll returns ErrNested at once, as Lock does.
+// If ctx comes from a section of this locker that holds a later lock, in byte order, LockAll returns ErrLockOrder where
+// it would have to wait. If it comes from a section under one of the names, the error is ErrNested, as of Lock.
 //
-// The options apply to each lock. WithMaxWait bounds the whole call. WithMaxHold, and the TTL with WithoutRenewal,
-// count for each lock from its grant, also while LockAll waits for another one. The errors are those of Lock, and name
-// the lock that LockAll could not get. A lock that is lost while LockAll waits for another one ends the call with its
-// *LostError. No want, more than 1,000, a mode that is neither, and a name that occurs twice, in whatever modes, are an
-// *OptionError before anything is sent. With every error the call holds nothing: what it has taken is released in the
-// background.
+// The options apply to each lock, and WithMaxWait to the whole call. The errors are those of Lock, and name the lock
+// that LockAll could not get. A lock that is lost meanwhile ends the call with its *LostError. No want, more than
+// 1,000, a mode that is neither, and a name that occurs twice are an *OptionError before anything is sent. With every
+// error the call holds nothing: what it has taken is released in the background.
 func (l *Locker) LockAll(ctx context.Context, wants []Want, opts ...LockOption) (*MultiLease, error) {
 	return l.acquireAll(ctx, wants, engine.Wait, opts)
 }

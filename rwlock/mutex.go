@@ -108,10 +108,7 @@ func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	})
 }
 
-// isUnusable reports whether the RWMutex has no Locker: no Locker made it, or the Locker refused its name or options.
-func (m *RWMutex) isUnusable() bool { return m.locker == nil }
-
-// unusable returns why the Locker refused the RWMutex, and panics for the zero value.
+// unusable returns why the Locker refused the RWMutex, which then has none, and panics for the zero value.
 func (m *RWMutex) unusable() error {
 	if m.refused == nil {
 		panic("rwlock: an RWMutex is made by Locker.RWMutex")
@@ -170,19 +167,15 @@ func (m *RWMutex) run(ctx context.Context, mode Mode, fn func(context.Context) e
 }
 
 // Upgrade turns a read lock of this RWMutex into the write lock, without a gap: no other goroutine and no other process
-// writes in between. It waits until the other readers have left, in this process and elsewhere. It goes before all
-// other waiters, and new readers are held back. While it waits, the caller keeps the read lock; it also keeps it if ctx
-// ends or WithMaxWait is reached (*AcquireError, *QuorumError). If Redis has granted the write hold, and that hold is
-// lost before the other readers have left, the caller keeps the read lock too; the error matches ErrNoQuorum if no
-// renewal of that hold was confirmed in time, else ErrNotAcquired. A reader that asks while another reader upgrades, in
-// this process or elsewhere, gets ErrUpgrade at once: each would wait for the other. It has to unlock, and then to
-// lock.
+// writes in between. It waits, ahead of all other waiters, until the other readers have left, in this process and
+// elsewhere. The caller keeps the read lock while it waits, and if ctx ends or WithMaxWait is reached (*AcquireError,
+// *QuorumError). It also keeps it if the write hold is lost before the other readers have left: the error then matches
+// ErrNoQuorum if no renewal was confirmed in time, else ErrNotAcquired. A reader that asks while another reader
+// upgrades, in this process or elsewhere, gets ErrUpgrade at once: it has to unlock, and then to lock.
 //
-// Once the write lock is granted, Upgrade has succeeded. It then also releases the read hold: it waits for that until
-// ctx ends and at most for the release timeout, and a release that is not confirmed by then goes on in the background.
-//
-// After Upgrade, Token is a new, larger one, and contexts from before show it. Without a read lock the error matches
-// ErrNotHeld. With a read lock that is lost it matches ErrLost, and RUnlock is still due. WithMaxHold counts on.
+// Once the write lock is granted, Upgrade has succeeded, and releases the read hold as Lease.Upgrade does. Token is a
+// new, larger one, and contexts from before show it. Without a read lock the error matches ErrNotHeld. With a read lock
+// that is lost it matches ErrLost, and RUnlock is still due. WithMaxHold counts on.
 func (m *RWMutex) Upgrade(ctx context.Context) error { return m.convert(ctx, Write, engine.Upgrade) }
 
 // TryUpgrade is Upgrade with a single attempt: while there are other readers, the error matches ErrNotAcquired.

@@ -37,7 +37,7 @@ type conversion struct {
 }
 
 func (m *RWMutex) convert(ctx context.Context, to Mode, entry engine.Entry) error {
-	if m.isUnusable() {
+	if m.locker == nil {
 		return m.unusable()
 	}
 	begun := time.Now()
@@ -134,11 +134,10 @@ func (c *conversion) failure(err error) error {
 
 // finish makes the converting goroutine a holder again, in the other mode.
 func (c *conversion) finish() {
-	id, first, last := c.hold.lease.grant()
 	c.mu.Lock()
-	anew := id != c.hold.id
+	anew := c.hold.id != c.hold.lease.inner.Hold()
 	if anew {
-		c.hold.setGrant(id, first, last)
+		c.hold.setGrant()
 	}
 	c.section.fence.set(c.w.Mode(), c.hold.takeToken())
 	c.queue.EndConversion(c.w.Mode())

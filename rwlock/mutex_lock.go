@@ -1,10 +1,12 @@
 package rwlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/localqueue"
@@ -14,7 +16,7 @@ import (
 // unusable RWMutex, a context that has ended, a section that would wait for itself. Then it tries to enter without a
 // command, and only then it queues.
 func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) error {
-	if m.isUnusable() {
+	if m.locker == nil {
 		return m.unusable()
 	}
 	if ctx.Err() != nil {
@@ -126,6 +128,27 @@ func (m *RWMutex) wait(ctx context.Context, mode Mode) error {
 		}
 		return asWaited(m.lead(within, w, engine.Wait), time.Since(begun), ctx, within)
 	})
+}
+
+// use lets one more goroutine use the RWMutex: it claims the name for the first one, and calls enter under the same mu,
+// so that the RWMutex is not unused in between. An RWMutex with that name and other options, which only lingers, gives
+// way; one that is in use is the error.
+func (m *RWMutex) use(enter func()) error {
+	for {
+		var other *RWMutex
+		var err error
+		m.mu.Lock()
+		if m.queue.IsIdle() {
+			other, err = m.locker.mutexes.claim(m)
+		}
+		if err == nil {
+			enter()
+		}
+		m.unlock()
+		if err == nil || !other.releaseIdle() {
+			return err
+		}
+	}
 }
 
 // queued calls f, which waits or leads. If f panics, as a method of the caller's context may, the waiter leaves: no
@@ -252,6 +275,83 @@ func (m *RWMutex) request(ctx context.Context, mode Mode, entry engine.Entry) (*
 		return nil, err
 	}
 	h := &remoteHold{lease: lease, since: time.Now()}
-	h.setGrant(lease.grant())
+	h.setGrant()
 	return h, nil
+}
+
+// leave is Unlock and RUnlock. It leaves the queue, has the section end, and hands the remote hold on or releases it.
+// Each of the three steps takes mu for itself, as the queue is paused from the first to the last one: no goroutine
+// enters before the contexts of the section have ended, or under a lease that is about to be released, and the next
+// request does not wait behind the hold of its own process. With WithBackgroundRelease that request waits for the
+// answer to the release. A loss that is noticed runs hooks, and contexts that end run callbacks: not under mu.
+func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
+	if m.locker == nil {
+		return m.unusable()
+	}
+	now := m.locker.engine.Now()
+	s := m.current.Load()
+	if mode == Read && s != nil && s.limit == nil && s.remote.trusted(now) && m.queue.TryLeave() {
+		return nil // other readers stay; without trust the reader learns of the loss below
+	}
+
+	m.mu.Lock()
+	s = m.current.Load()
+	held, last := m.queue.Leave(mode)
+	if last {
+		m.current.Store(nil)
+	}
+	m.unlock()
+	if !held {
+		return fmt.Errorf("%w: %q for %s", ErrNotHeld, m.name, mode)
+	}
+	var lost error
+	if s.limit != nil || !s.remote.trusted(now) {
+		lost = s.lost()
+	}
+	if !last {
+		return lost
+	}
+
+	ends, over := s.finish(cmp.Or(lost, m.released))
+	if lost == nil && over != m.released {
+		lost = s.asLost(over) // by a limit that was reached a moment ago
+	}
+	if len(ends) > 0 {
+		ends.Cancel(over)
+		now = m.locker.engine.Now()
+	}
+
+	if m.handOn(s.remote, now, lost != nil) {
+		return nil
+	}
+	defer func() { // also if the release is not confirmed: the next leader waits for it at Redis
+		m.mu.Lock()
+		defer m.unlock()
+		m.queue.Resume()
+		m.disclaimIfUnused()
+	}()
+	if lost != nil {
+		_ = s.reached() // the goroutine that ended the section at its limit may not have ended the lease so far
+	}
+	err := s.remote.lease.Release(ctx) // only the last holder gets the answer: the others have unlocked already
+	return cmp.Or(lost, s.asLost(err), err)
+}
+
+// handOn admits the next waiter under the remote hold or, without one, keeps the hold for a later goroutine. It sends
+// no command, so the lock passes between goroutines of a process at memory speed. If it can do neither, it detaches the
+// hold and reports false. No section follows a lost one.
+func (m *RWMutex) handOn(h *remoteHold, now clock.Instant, lost bool) bool {
+	m.mu.Lock()
+	defer m.unlock()
+	mode, waits := m.queue.Next()
+	switch {
+	case !lost && !waits && m.startLinger(h, now):
+	case !lost && waits && h.serves(mode, now):
+		m.current.Store(h.newSection(m, mode))
+		m.queue.AdmitFirst()
+	default:
+		m.detach(h)
+		return false
+	}
+	return true
 }

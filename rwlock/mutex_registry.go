@@ -92,40 +92,6 @@ func (r *mutexes) disclaim(m *RWMutex) {
 	}
 }
 
-// use lets one more goroutine use the RWMutex. It registers the RWMutex as the one in use under its name, and makes
-// sure that the process uses no other one with that name. An RWMutex that only lingers gives way.
-func (m *RWMutex) use(enter func()) error {
-	for {
-		other, err := m.tryUse(enter)
-		if err == nil || !other.releaseIdle() {
-			return err
-		}
-	}
-}
-
-// tryUse claims the name for the first goroutine that uses the RWMutex, and calls enter under the same mu, so that the
-// RWMutex is not unused in between. other is the RWMutex that is in use instead.
-func (m *RWMutex) tryUse(enter func()) (other *RWMutex, err error) {
-	m.mu.Lock()
-	defer m.unlock()
-	if m.queue.IsIdle() {
-		if other, err = m.locker.mutexes.claim(m); err != nil {
-			return other, err
-		}
-	}
-	enter()
-	return nil, nil
-}
-
-// disclaimIfUnused is called, under mu, after each change that may leave the RWMutex unused. It then gives up the name,
-// and an RWMutex with the same name and other options may be used: no goroutine uses this one, and the process has no
-// hold on Redis through it.
-func (m *RWMutex) disclaimIfUnused() {
-	if m.queue.IsIdle() && m.remote.Load() == nil {
-		m.locker.mutexes.disclaim(m)
-	}
-}
-
 // used returns the RWMutex with that name that is in use, or nil. An RWMutex that only lingers is in use too: the
 // process has the lock.
 func (r *mutexes) used(name string) *RWMutex {

@@ -17,22 +17,18 @@ type remoteHold struct {
 	served int // number of sections, and of their conversions
 
 	// A conversion of the lease sets these anew: see setGrant.
-	id           string        // of the hold on Redis
+	id           string // of the hold on Redis
+	mode         Mode
 	next, last   fencing.Token // of the token block
 	contended    bool          // another process waits
 	sectionsLeft int           // how many more sections it serves although another process waits
 	shortUntil   time.Duration // until then it serves shortSections more; by the monotonic clock of Engine.Now
 }
 
-// grant returns the id of the hold that the lease has on Redis, and its token block.
-func (l *Lease) grant() (id string, first, last fencing.Token) {
-	first, last = l.inner.Block()
-	return l.inner.Hold(), first, last
-}
-
 // setGrant begins with the hold that the lease was granted, or was converted to.
-func (h *remoteHold) setGrant(id string, first, last fencing.Token) {
-	h.id, h.next, h.last = id, first, last
+func (h *remoteHold) setGrant() {
+	h.id, h.mode = h.lease.inner.Hold(), h.lease.Mode()
+	h.next, h.last = h.lease.inner.Block()
 	h.contended, h.sectionsLeft, h.shortUntil = false, 0, 0
 }
 
@@ -85,7 +81,7 @@ func (h *remoteHold) serves(mode Mode, now clock.Instant) bool {
 	switch {
 	case !h.trusted(now), h.contended && h.exhausted(now):
 		return false
-	case h.lease.Mode() == Read:
+	case h.mode == Read:
 		return mode == Read
 	case mode == Read:
 		return h.next < h.last // the last token is kept for a reader that upgrades
@@ -104,7 +100,9 @@ func (h *remoteHold) exhausted(now clock.Instant) bool {
 func (h *remoteHold) newSection(m *RWMutex, mode Mode) *section {
 	s := &section{mutex: m, remote: h}
 	s.fence.set(mode, h.takeToken())
-	s.setLimit(m.settings.MaxHold)
+	if m.settings.MaxHold > 0 {
+		s.setLimit(m.settings.MaxHold)
+	}
 	return s
 }
 
@@ -112,7 +110,7 @@ func (h *remoteHold) newSection(m *RWMutex, mode Mode) *section {
 // that is safe: the counter is past them, so no other hold gets them, and a token promises nothing but order.
 func (h *remoteHold) takeToken() fencing.Token {
 	token := h.next
-	if h.lease.Mode() == Write {
+	if h.mode == Write {
 		h.next++
 	}
 	h.served++
@@ -130,7 +128,7 @@ func (h *remoteHold) setContended(now clock.Instant) {
 		return
 	}
 	h.contended = true
-	if h.lease.Mode() == Write {
+	if h.mode == Write {
 		h.sectionsLeft, h.shortUntil = contendedSections, now.Mono+shortSectionsTime
 	}
 }
@@ -248,6 +246,15 @@ func (m *RWMutex) releaseIdle() bool {
 	m.unlock()
 	release()
 	return unused
+}
+
+// disclaimIfUnused is called, under mu, after each change that may leave the RWMutex unused. It then gives up the name,
+// and an RWMutex with the same name and other options may be used: no goroutine uses this one, and the process has no
+// hold on Redis through it.
+func (m *RWMutex) disclaimIfUnused() {
+	if m.queue.IsIdle() && m.remote.Load() == nil {
+		m.locker.mutexes.disclaim(m)
+	}
 }
 
 // detachIdle is detach for an idle hold, under mu; with nil it does nothing. The caller calls release after it has

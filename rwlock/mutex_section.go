@@ -56,7 +56,9 @@ func (s *section) end(err error) error {
 // finish is end without the cancellation of the contexts, which is left to the caller. It may be called under mu.
 func (s *section) finish(err error) (ends ctxend.Ends, over error) {
 	ends, over = s.Finish(err)
-	s.stopLimit()
+	if s.limit != nil {
+		s.stopLimit()
+	}
 	return ends, over
 }
 
@@ -144,11 +146,8 @@ func (l *holdLimit) at() time.Time {
 	return l.end
 }
 
-// setLimit starts the limit, if there is one.
+// setLimit starts the limit.
 func (s *section) setLimit(limit time.Duration) {
-	if limit == 0 {
-		return
-	}
 	s.limit = &holdLimit{max: limit, end: time.Now().Add(limit)}
 	s.limit.mu.Lock()
 	defer s.limit.mu.Unlock()
@@ -157,11 +156,9 @@ func (s *section) setLimit(limit time.Duration) {
 
 // stopLimit stops the timer after the end of the section. No timer is set after that.
 func (s *section) stopLimit() {
-	if s.limit != nil {
-		s.limit.mu.Lock()
-		defer s.limit.mu.Unlock()
-		s.limit.timer.Stop()
-	}
+	s.limit.mu.Lock()
+	defer s.limit.mu.Unlock()
+	s.limit.timer.Stop()
 }
 
 // onLimit ends the section if the limit is reached, or sets the timer again if the limit has moved.
