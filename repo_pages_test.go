@@ -157,7 +157,7 @@ func TestRunbookHasEveryLineAndError(t *testing.T) {
 var (
 	errorName  = regexp.MustCompile(`(?m)^\s+(Err[A-Z][A-Za-z]*) += `)
 	lossReason = regexp.MustCompile(`Reason = "([^"]+)"`)
-	row        = regexp.MustCompile("(?m)^\\|(?: [A-Z]+ \\|)? `([^`]+)` \\|")
+	row        = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 )
 
 // rows returns what the rows of a section's tables name first in backquotes.
