@@ -31,10 +31,10 @@
 // may share one. This also holds after a loss of data, an expiry of the counter, or a failover that rolled it back: new
 // tokens then start from the server's clock. Nested acquisitions have the token of the outer acquisition.
 //
-// While its process runs, a lease's context ends before another client can be granted the lock. The client counts the
-// TTL from before it sent the request, the server from after it received it, and a local timer ends the lease without a
-// request. A paused process notices the loss when it runs again. Inside a process the exclusion of an RWMutex does not
-// depend on Redis at all.
+// While its process runs and the masters keep their data, a lease's context ends before another client can be granted
+// the lock. The client counts the TTL from before it sent the request, the server from after it received it, and a
+// local timer ends the lease without a request. After lost data it ends with the next renewal. A paused process notices
+// the loss when it runs again. Inside a process the exclusion of an RWMutex does not depend on Redis at all.
 //
 // A crashed holder blocks the lock for at most its TTL. A crashed reader neither shortens nor prolongs other holds. A
 // crashed waiter keeps its place for 3 s at most, and a hand-off to it lasts 3 s at most.
@@ -53,11 +53,10 @@
 // That your code stops. fencelock cancels its context, and code that ignores the context keeps running after the lease
 // has ended.
 //
-// Increasing tokens in four cases. (1) A Redis has lost its data, or has dropped the counter of a lock that was unused
+// Increasing tokens in three cases. (1) A Redis has lost its data, or has dropped the counter of a lock that was unused
 // for an hour, and its clock was set back past the lock's last token. (2) A failover loses the last grants, and the new
 // master's clock is behind the last token, or both masters granted the lock for a moment, as after SENTINEL FAILOVER.
-// (3) A single master loses its data while the tokens of an RWMutex run ahead of its clock: by at most 1 s. (4) All
-// masters of a quorum are flushed at once, and the lock is taken again within a second: by at most 1 s.
+// (3) A single master loses its data while the tokens of an RWMutex run ahead of its clock: by at most 1 s.
 //
 // An order among reads over a quorum. A later read may have a smaller token than an earlier read.
 //

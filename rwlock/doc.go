@@ -8,10 +8,10 @@
 // hand a lock to another process. Package redlock takes the same locks from a quorum of masters.
 //
 // A lease is trusted until its deadline. Renewals in the background extend it. When they fail, or when the masters have
-// lost the hold, the lease ends: its [Lease.Context] is cancelled with a [*LostError] as the cause, before another
-// client can be granted the lock. A process that was paused may notice the loss only afterwards. The token covers this
-// case: give [Lease.Fence] to the storage and let it refuse an access with an older token than it has seen (package
-// fencing).
+// lost the hold, the lease ends: its [Lease.Context] is cancelled with a [*LostError] as the cause. While the masters
+// keep their data, that is before another client can be granted the lock. A process that was paused may notice the loss
+// only afterwards. The token covers both cases: give [Lease.Fence] to the storage and let it refuse an access with an
+// older token than it has seen (package fencing).
 //
 // Waiters are served in the order of their arrival, and readers between two writers enter together. All waiters of a
 // process for a lock cost its Redis one refresh per second. A waiter whose process no longer listens is passed over.
