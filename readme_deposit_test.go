@@ -9,13 +9,8 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-func deposit(ctx context.Context, redisURL string, db *sql.DB, amount int) error {
-	locker, err := rwlock.Open(redisURL) // one for the whole process
-	if err != nil {
-		return err
-	}
-	defer locker.Close()
-	err = locker.Do(ctx, "account:42", func(ctx context.Context) error {
+func deposit(ctx context.Context, locker *rwlock.Locker, db *sql.DB, amount int) error {
+	err := locker.Do(ctx, "account:42", func(ctx context.Context) error {
 		fence, err := fencing.Require(ctx, "account:42") // the token of this grant
 		if err != nil {
 			return err

@@ -39,7 +39,7 @@ func TestCodeOfTheReadme(t *testing.T) {
 // And the code of README.md does what it says, where an embedded server can stand in.
 func TestReadmeRuns(t *testing.T) {
 	server := miniredis.RunT(t)
-	locker, err := rwlock.Open(server.Addr())
+	locker, err := rwlock.Open("redis://" + server.Addr())
 	require.NoError(t, err)
 	defer locker.Close()
 	calls := 0
@@ -53,10 +53,10 @@ func TestReadmeRuns(t *testing.T) {
 	row := &account{}
 	db := sql.OpenDB(row)
 	defer db.Close()
-	require.NoError(t, deposit(t.Context(), "redis://"+server.Addr(), db, 7))
+	require.NoError(t, deposit(t.Context(), locker, db, 7))
 	require.Equal(t, int64(7), row.balance)
 	row.fence += 1 << 40 // a newer holder has written
-	require.ErrorIs(t, deposit(t.Context(), server.Addr(), db, 7), fencing.ErrStale)
+	require.ErrorIs(t, deposit(t.Context(), locker, db, 7), fencing.ErrStale)
 	require.Equal(t, int64(7), row.balance)
 }
 
