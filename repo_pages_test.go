@@ -51,7 +51,7 @@ var maxWords = map[string]int{
 	"README.md": 1060, "CHANGELOG.md": 450, "CONTRIBUTING.md": 1500, "SECURITY.md": 850,
 	"docs/comparison.md": 1200, "docs/deployments.md": 2500, "docs/design.md": 3500, "docs/evidence.md": 2500,
 	"docs/faq.md": 700, "docs/fencing-sql.md": 1800, "docs/fencing.md": 2500, "docs/guarantees.md": 2500,
-	"docs/guide.md": 2200, "docs/integrations.md": 3700, "docs/operate.md": 4000, "docs/performance.md": 1400,
+	"docs/guide.md": 2200, "docs/integrations.md": 3750, "docs/operate.md": 4000, "docs/performance.md": 1400,
 	"redlock/model/README.md": 2500,
 }
 
