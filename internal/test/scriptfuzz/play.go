@@ -536,7 +536,13 @@ func (p *Player) jump(us int64) error {
 	}
 	lost := !gone(0) && (gone(1) || gone(2) || gone(3))
 	for i := range p.lost {
-		p.lost[i] = p.lost[i] || lost && gone(i+1)
+		if lost && gone(i+1) {
+			p.lost[i] = true
+			// In its last millisecond the key is still read, but a server may remove it, whenever it looks.
+			if _, err := p.do("DEL", lockKeys[i+1]); err != nil {
+				return err
+			}
+		}
 	}
 	p.note("jump %d", us)
 	p.wentBack = p.wentBack || us < 0

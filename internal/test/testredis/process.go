@@ -120,10 +120,12 @@ func (s *Server) Option() rueidis.ClientOption { return ClientOption(s.Addr()) }
 // Masters returns the server itself.
 func (s *Server) Masters() []*Server { return []*Server{s} }
 
-// Client returns a client of this server. It is closed when the test ends.
+// Client returns a client of this server, which waits for a busy machine. It is closed when the test ends.
 func (s *Server) Client(t testing.TB) rueidis.Client {
 	t.Helper()
-	return newClient(t, s.Option())
+	option := s.Option()
+	option.Dialer.Timeout, option.ConnWriteTimeout = time.Minute, time.Minute
+	return newClient(t, option)
 }
 
 // Kill ends the process as a crash does, and waits for its end. A dead server stays dead.
