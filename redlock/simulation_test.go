@@ -351,9 +351,9 @@ func (p *simPeer) use(ctx context.Context, lease *rwlock.Lease) {
 	_ = lease.Release(ctx) // that it was lost or is unconfirmed is part of the game
 }
 
-// TestSimulatedCohorts is TestSimulation with processes whose goroutines share an RWMutex: blocks of tokens, local
+// TestSimulatedSharedHolds is TestSimulation with processes whose goroutines share an RWMutex: blocks of tokens, local
 // hand-overs, messages of those who wait and lingering, over several masters and under all faults.
-func TestSimulatedCohorts(t *testing.T) {
+func TestSimulatedSharedHolds(t *testing.T) {
 	n := *seeds / 3 // a seed is as much work as three of TestSimulation
 	if n == 0 && *oneSeed == 0 {
 		testredis.NeedAll(t, "long simulations")
@@ -364,7 +364,7 @@ func TestSimulatedCohorts(t *testing.T) {
 			seed = *oneSeed
 		}
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			inFakeTime(t, simMasters, func(w *world) { newSimulation(w, seed).runCohorts() })
+			inFakeTime(t, simMasters, func(w *world) { newSimulation(w, seed).runSharedHolds() })
 		})
 	}
 }
@@ -372,7 +372,7 @@ func TestSimulatedCohorts(t *testing.T) {
 // simThreads is how many goroutines of a process share a lock.
 const simThreads = 3
 
-func (s *simulation) runCohorts() {
+func (s *simulation) runSharedHolds() {
 	opts := make([][]rwlock.MutexOption, simPeers)
 	for i, p := range s.peers {
 		if p.rng.IntN(2) == 0 {
@@ -384,15 +384,15 @@ func (s *simulation) runCohorts() {
 			rng := dice(s.seed, diceWork, 1000+p.index*simThreads+i)
 			work.Go(func() {
 				for ctx.Err() == nil {
-					s.cohortStep(ctx, p, rng, opts[p.index])
+					s.sharedStep(ctx, p, rng, opts[p.index])
 				}
 			})
 		}
 	})
 }
 
-// cohortStep is one section of an RWMutex, of any kind.
-func (s *simulation) cohortStep(ctx context.Context, p *simPeer, rng *rand.Rand, opts []rwlock.MutexOption) {
+// sharedStep is one section of an RWMutex, of any kind.
+func (s *simulation) sharedStep(ctx context.Context, p *simPeer, rng *rand.Rand, opts []rwlock.MutexOption) {
 	pause(ctx, upTo(rng, 20*time.Millisecond))
 	name := s.names[rng.IntN(len(s.names))]
 	mu := p.RWMutex(name, opts...)

@@ -257,7 +257,7 @@ func TestALockThatLingeredOverASuspensionIsTakenAnew(t *testing.T) {
 }
 
 // Inspect shows one holder for a process, and in that process how many are in.
-func TestInspectShowsACohort(t *testing.T) {
+func TestInspectShowsASharedHold(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))

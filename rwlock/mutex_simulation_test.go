@@ -21,21 +21,21 @@ import (
 )
 
 var (
-	cohortSeeds = flag.Int("rwlock.seeds", testredis.Few(1, 8), "how many seeds of cohorts are simulated")
-	cohortFrom  = flag.Int("rwlock.from", 1, "the first of them")
+	sharedSeeds = flag.Int("rwlock.seeds", testredis.Few(1, 8), "how many seeds of shared holds are simulated")
+	sharedFrom  = flag.Int("rwlock.from", 1, "the first of them")
 )
 
 // The goroutines of some processes take a lock in every way, give up in every moment, lose messages and links, and
 // close their lockers. A plain oracle looks at who is in: nobody beside a writer, in a process whatever happens and
 // among processes as long as leases are trusted, and tokens that go up.
-func TestSimulatedCohorts(t *testing.T) {
-	for seed := *cohortFrom; seed < *cohortFrom+*cohortSeeds; seed++ {
+func TestSimulatedSharedHolds(t *testing.T) {
+	for seed := *sharedFrom; seed < *sharedFrom+*sharedSeeds; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				if seed == *cohortFrom {
+				if seed == *sharedFrom {
 					w.Mini.CheckScripts()
 				}
-				simulateCohorts(w, uint64(seed))
+				simulateSharedHolds(w, uint64(seed))
 			})
 		})
 	}
@@ -43,8 +43,8 @@ func TestSimulatedCohorts(t *testing.T) {
 
 // The same on a server with a durable log, which stands still now and then, and may be replaced by a server that has
 // what the log had.
-func TestSimulatedCohortsOnADurableLog(t *testing.T) {
-	for seed := *cohortFrom; seed < *cohortFrom+(*cohortSeeds+1)/2; seed++ {
+func TestSimulatedSharedHoldsOnADurableLog(t *testing.T) {
+	for seed := *sharedFrom; seed < *sharedFrom+(*sharedSeeds+1)/2; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				w.Opts = append(w.Opts, rwlock.WithConfirmedHandOff())
@@ -52,7 +52,7 @@ func TestSimulatedCohortsOnADurableLog(t *testing.T) {
 				var log sync.WaitGroup
 				end := time.Now().Add(simulatedFor)
 				log.Go(func() { stallCommits(w, dice, end) })
-				simulateCohorts(w, uint64(seed))
+				simulateSharedHolds(w, uint64(seed))
 				log.Wait()
 			})
 		})
@@ -78,7 +78,7 @@ const (
 	simulatedTTL = 2 * time.Second
 )
 
-func simulateCohorts(w *world, seed uint64) {
+func simulateSharedHolds(w *world, seed uint64) {
 	o := judge.For(w, fmt.Sprint("seed ", seed))
 	var conversions atomic.Int64
 	end := time.Now().Add(simulatedFor)

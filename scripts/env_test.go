@@ -290,7 +290,7 @@ func ulid(short string) string {
 
 // request is one acquisition as a client describes it to the scripts.
 type request struct {
-	hold, owner string // short; no owner: its own, as the hold's id is; +B: a cohort's, with blocks of B tokens
+	hold, owner string // short; no owner: its own, as the hold's id is; +B: a shared hold's, with blocks of B tokens
 	from        string // short: the hold that this one converts
 	mode        string
 	route       string // "": a channel whose count of listeners says nothing
@@ -352,7 +352,7 @@ func writer(hold string) request {
 }
 
 func (r request) by(owner string) request        { r.owner = owner; return r }
-func (r request) ofCohort(block int) request     { return r.by(fmt.Sprint("+", block)) }
+func (r request) shared(block int) request       { return r.by(fmt.Sprint("+", block)) }
 func (r request) converting(from string) request { r.from = from; return r }
 func (r request) lasting(ms int) request         { r.ttl = ms; return r }
 func (r request) waiting(ms int) request         { r.claim = ms; return r }

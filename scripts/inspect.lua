@@ -25,8 +25,8 @@ for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
 local holders, waiters = {}, {}
 local function show(id, state, expiry, token, since, details)
   local mode, owner, more, channel, meta = string.match(details, '^(%a) %d+ ([^ ^~#]+)(%S*) %a?(%S*) ?(.*)$')
-  local cohort = string.byte(owner) == 43 and 1 or 0 -- '+'
-  if cohort == 1 or owner == '-' then owner = id end
+  local shared = string.byte(owner) == 43 and 1 or 0 -- '+'
+  if shared == 1 or owner == '-' then owner = id end
   local passed = math.max(ms - since, 0) -- the clock may have been set back
   if state == 'g' then
     local count, broken = string.match(fields['o:' .. owner] or '1', '^%d+'), 0
@@ -34,7 +34,7 @@ local function show(id, state, expiry, token, since, details)
       token, broken = tonumber(string.match(fields['b:' .. id] or '', '^x %d+ (%d+)') or 0), 1
     end
     holders[#holders + 1] =
-      { id, owner, mode, channel, tonumber(count), expiry - ms, passed, token, meta, cohort, broken,
+      { id, owner, mode, channel, tonumber(count), expiry - ms, passed, token, meta, shared, broken,
         string.find(more, '#', 1, true) and 1 or 0 }
   else
     waiters[#waiters + 1] = { id, owner, mode, channel, passed, meta, state, token }

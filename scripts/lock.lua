@@ -127,7 +127,7 @@ local function named(id, details)
   return owner ~= id and owner or nil
 end
 
-local function isCohort(details) return string.find(details, '^%a %d+ %+') end
+local function isShared(details) return string.find(details, '^%a %d+ %+') end
 
 -- Returns the hold that this one converts, or nil.
 local function converted(details) return match(details, '^%a %d+ [^ ^]*%^(%w+)') end
@@ -253,7 +253,7 @@ local function grant(id, token, ttl, details, first)
     readers = readers + 1
     fields[id] = 'g ' .. int(ms + ttl) .. ' ' .. text .. ' ' .. now .. ' ' .. details
     if not firstExpiry or ms + ttl < firstExpiry then firstHold, firstExpiry = id, ms + ttl end
-    if mode == 'r' and isCohort(details) then fields.c = '0' end
+    if mode == 'r' and isShared(details) then fields.c = '0' end
   end
   if several and mode == 'w' and (not tw or token > tw) then
     tw = token

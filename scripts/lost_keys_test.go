@@ -420,8 +420,8 @@ func TestACountWithoutRecordsKeepsNoHoldOut(t *testing.T) {
 func TestAnIndexThatLacksMembers(t *testing.T) {
 	everywhere(t, func(e *env) {
 		messages := e.subscribe(channel)
-		e.run(acquire(reader("01").ofCohort(1)))
-		e.run(acquire(reader("02").ofCohort(1)))
+		e.run(acquire(reader("01").shared(1)))
+		e.run(acquire(reader("02").shared(1)))
 		require.NoError(e.t, e.do("ZREM", lockKey+":h", ulid("02")).Error())
 		e.run(acquire(writer("03")))
 		require.Equal(e.t, []string{ulid("01") + " wanted"}, e.heard(messages))

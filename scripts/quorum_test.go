@@ -324,7 +324,7 @@ func TestRegain(t *testing.T) {
 // A grant that came late has a larger token than the lease. It gets that of the lease, and keeps what else it has.
 func TestRegainOfALateGrant(t *testing.T) {
 	everywhere(t, func(e *env) {
-		for _, of := range []request{writer("01").by("a"), reader("01").by("a"), writer("01").ofCohort(9)} {
+		for _, of := range []request{writer("01").by("a"), reader("01").by("a"), writer("01").shared(9)} {
 			e.flushAll()
 			e.newMarker()
 			e.run(votes.of(acquireByID(of)))

@@ -60,7 +60,7 @@ end
 
 -- Notifies the process of a shared hold that a hold waits for the lock.
 local function want(id, details)
-  if isCohort(details) then tell(details, id .. ' wanted') end
+  if isShared(details) then tell(details, id .. ' wanted') end
 end
 
 -- Has the tombstone of a broken hold that has expired stop late requests of the hold. Called after sweep has looked at

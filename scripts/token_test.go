@@ -306,7 +306,7 @@ func TestInspectNamesTheOwnerOfAHoldThatGaveWay(t *testing.T) {
 			}
 			h := e.run(inspect())[3].([]any)[0].([]any)
 			require.Equal(e.t, ulid("05"), h[0])
-			require.Equal(e.t, want, []any{h[1], h[4], h[9]}, "owner, counter and cohort")
+			require.Equal(e.t, want, []any{h[1], h[4], h[9]}, "owner, counter and shared")
 			e.run(votes.of(release("06", 0)))
 
 			e.run(votes.of(acquireByID(writer("03"))))

@@ -24,7 +24,7 @@ func readMany() Workload {
 		About:   "goroutines of each of eight clients read one name for 10 ms again and again; once a second a client writes",
 		Columns: []Column{{Name: "commands/s"}, {Name: "reads/s"}},
 		Axis:    "goroutines a client", Points: []int{8, 64},
-		Peers: []peer.Library{peer.Cohorts(0), peer.Cohorts(lingerLong)},
+		Peers: []peer.Library{peer.SharedHolds(0), peer.SharedHolds(lingerLong)},
 		Measure: func(ctx context.Context, s *site, lib peer.Library, goroutines int) (Measures, error) {
 			measure := func(ctx context.Context, one *server.Server, all []peer.Peer) (Measures, error) {
 				return readWhileWritten(ctx, max(s.window, leastWrites*writeEvery), one, all, goroutines)

@@ -43,7 +43,7 @@ func single() []Workload {
 	return []Workload{
 		latency(), quorumLatency(), network(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(),
 		footprint(), idle(),
-		growthWaiters(), growthReaders(), relock(), cohort(), readStorm(), readMostly(), readMany(),
+		growthWaiters(), growthReaders(), relock(), shared(), readStorm(), readMostly(), readMany(),
 	}
 }
 

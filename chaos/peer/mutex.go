@@ -8,9 +8,9 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Cohorts returns this library's RWMutex as a library: the goroutines of a client share its hold on the server. With
+// SharedHolds returns the RWMutex as a library: the goroutines of a client share its hold on the server. With
 // linger a client keeps a lock for so long after its last use.
-func Cohorts(linger time.Duration) Library {
+func SharedHolds(linger time.Duration) Library {
 	name := Ours + " RWMutex"
 	if linger > 0 {
 		name += ", linger"

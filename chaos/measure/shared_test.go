@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every form does its work in the workloads of cohorts, and no client is left out.
-func TestCohorts(t *testing.T) {
+// Every form does its work in the workloads of shared holds, and no client is left out.
+func TestSharedHolds(t *testing.T) {
 	requireServer(t)
 	file := filepath.Join(t.TempDir(), "out.json")
 	var stdout, stderr bytes.Buffer
-	args := []string{"-w", "relock,cohort,read-storm,read-mostly,read-many", "-for", "50ms", "-rounds", "1", "-json", file}
+	args := []string{"-w", "relock,shared,read-storm,read-mostly,read-many", "-for", "50ms", "-rounds", "1", "-json", file}
 	require.NoError(t, run(t.Context(), args, &stdout, &stderr), stderr.String())
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)

@@ -12,14 +12,15 @@ import (
 
 const ahead = 1_000_000 // us that a block may be ahead of the server's clock
 
-// A write of a cohort is granted a block: its first token is what any other grant would get, its last is the counter.
-func TestACohortsWriteIsGrantedABlock(t *testing.T) {
+// A write of a shared hold is granted a block: its first token is what any other grant would get, its last is the
+// counter.
+func TestASharedHoldsWriteIsGrantedABlock(t *testing.T) {
 	everywhere(t, func(e *env) {
-		reply := e.run(acquire(writer("01").ofCohort(10)))
+		reply := e.run(acquire(writer("01").shared(10)))
 		us := reply[3].(int64)
 		require.Equal(e.t, []any{int64(1), us + 9, int64(ttl), us, us}, reply)
 		require.Equal(e.t, fmt.Sprint(us+9), e.field(lockKey, "t"))
-		again := e.run(acquire(writer("01").ofCohort(10)))
+		again := e.run(acquire(writer("01").shared(10)))
 		require.Equal(e.t, []any{us + 9, us}, []any{again[1], again[4]}, "asked again")
 		require.EqualValues(e.t, 1, e.run(renew("01", ttl, us+9))[1], "the last token names the grant")
 		require.EqualValues(e.t, 0, e.run(renew("01", ttl, us))[1])
@@ -30,10 +31,10 @@ func TestACohortsWriteIsGrantedABlock(t *testing.T) {
 		require.Equal(e.t, []any{int64(1), us + 500_001}, plain[:2])
 		require.Len(e.t, plain, 4)
 		e.run(release("02", 0))
-		one := e.run(acquire(writer("03").ofCohort(1)))
+		one := e.run(acquire(writer("03").shared(1)))
 		require.Equal(e.t, []any{us + 500_002, us + 500_002}, []any{one[1], one[4]}, "a block of one is no other grant")
 		e.run(release("03", 0))
-		read := e.run(acquire(reader("04").ofCohort(10)))
+		read := e.run(acquire(reader("04").shared(10)))
 		require.Equal(e.t, us+500_003, read[1], "readers share one token")
 		require.Len(e.t, read, 4)
 		e.run(release("04", 0))
@@ -48,7 +49,7 @@ func TestABlockIsBoundedByTheClock(t *testing.T) {
 			const block = 1 << 40
 			last += e.now().UnixMicro()
 			e.setFields(lockKey, "t", last)
-			reply := e.run(acquire(writer("01").ofCohort(block)))
+			reply := e.run(acquire(writer("01").shared(block)))
 			require.Equal(e.t, last+1, reply[4])
 			require.Equal(e.t, max(last+1, reply[3].(int64)+ahead), reply[1])
 			e.run(release("01", 0))
@@ -56,7 +57,7 @@ func TestABlockIsBoundedByTheClock(t *testing.T) {
 		e.flushAll()
 		e.newMarker()
 		v := e.ahead(100_000)
-		reply := e.run(v.of(acquireByID(writer("01").ofCohort(50))))
+		reply := e.run(v.of(acquireByID(writer("01").shared(50))))
 		require.Equal(e.t, []any{v.proposal + 49, v.proposal}, []any{reply[1], reply[4]}, "from the proposal on")
 		require.Equal(e.t, fmt.Sprint(v.proposal+49), e.field(lockKey, "tw"))
 		require.EqualValues(e.t, 1, e.run(v.of(raise("01", v.proposal+70)))[0], "a raise moves its end")
@@ -69,7 +70,7 @@ func TestABlockIsBoundedByTheClock(t *testing.T) {
 func TestABlockOfAWaiterIsBoundedByTheClock(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.subscribe(channel)
-		waiter := acquire(writer("02").ofCohort(1 << 40))
+		waiter := acquire(writer("02").shared(1 << 40))
 		for _, held := range []request{writer("01"), writer("01").by("a")} {
 			e.run(acquire(held))
 			e.run(waiter)
@@ -83,11 +84,11 @@ func TestABlockOfAWaiterIsBoundedByTheClock(t *testing.T) {
 	})
 }
 
-// The message of a hand-off to a cohort says where its block begins and how many wait behind it.
-func TestAHandOffToACohortTellsItsBlock(t *testing.T) {
+// The message of a hand-off to a shared hold says where its block begins and how many wait behind it.
+func TestAHandOffToASharedHoldTellsItsBlock(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.run(acquire(writer("01")))
-		e.run(acquire(writer("02").ofCohort(7)))
+		e.run(acquire(writer("02").shared(7)))
 		e.run(acquire(writer("03")))
 		e.run(acquire(writer("04")))
 		messages := e.subscribe(channel)
@@ -102,12 +103,12 @@ func TestAHandOffToACohortTellsItsBlock(t *testing.T) {
 	})
 }
 
-// The first who waits behind a cohort is announced to its process, once; nobody else's process is told.
-func TestACohortIsToldThatItIsWanted(t *testing.T) {
+// The first who waits behind a shared hold is announced to its process, once; nobody else's process is told.
+func TestASharedHoldIsToldThatItIsWanted(t *testing.T) {
 	everywhere(t, func(e *env) {
 		messages := e.subscribe(channel)
 		wanted := func(hold string) []string { return []string{ulid(hold) + " wanted"} }
-		e.run(acquire(writer("01").ofCohort(7)))
+		e.run(acquire(writer("01").shared(7)))
 		e.run(tryAcquire(writer("02")))
 		require.Empty(e.t, e.heard(messages), "a single attempt does not wait")
 		e.run(acquire(reader("03")))
@@ -123,12 +124,12 @@ func TestACohortIsToldThatItIsWanted(t *testing.T) {
 		e.run(release("01", 0))
 
 		e.run(acquire(writer("06")))
-		e.run(acquire(writer("07").ofCohort(1)))
-		require.Empty(e.t, e.heard(messages), "a hold that is no cohort's")
+		e.run(acquire(writer("07").shared(1)))
+		require.Empty(e.t, e.heard(messages), "a hold that is no shared hold's")
 		e.run(release("07", 0))
 		e.run(release("06", 0))
 
-		token := e.run(acquire(writer("08").ofCohort(7)))[1]
+		token := e.run(acquire(writer("08").shared(7)))[1]
 		require.EqualValues(e.t, 1, e.run(renew("08", ttl, token))[1])
 		e.run(acquire(writer("09").listening("pnobody")))
 		require.EqualValues(e.t, 2, e.run(renew("08", ttl, token))[1], "where the message was lost")
@@ -136,11 +137,11 @@ func TestACohortIsToldThatItIsWanted(t *testing.T) {
 }
 
 // A waiter that was passed over and comes back is the first one that waits, if nothing waits by then.
-func TestACohortIsToldOfAWaiterThatComesBack(t *testing.T) {
+func TestASharedHoldIsToldOfAWaiterThatComesBack(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.run(acquire(writer("01")))
 		e.run(acquire(writer("02").listening(deaf)))
-		e.run(acquire(writer("03").ofCohort(7)))
+		e.run(acquire(writer("03").shared(7)))
 		e.run(release("01", 0))
 		messages := e.subscribe(channel)
 		require.EqualValues(e.t, 0, e.run(refresh("02"))[3])
@@ -150,30 +151,30 @@ func TestACohortIsToldOfAWaiterThatComesBack(t *testing.T) {
 	})
 }
 
-// A cohort that has upgraded is told as any other is.
-func TestACohortThatHasUpgradedIsToldThatItIsWanted(t *testing.T) {
+// A shared hold that has upgraded is told as any other is.
+func TestASharedHoldThatHasUpgradedIsToldThatItIsWanted(t *testing.T) {
 	everywhere(t, func(e *env) {
 		messages := e.subscribe(channel)
-		e.run(acquire(reader("01").ofCohort(7)))
-		require.EqualValues(e.t, 1, answer(e, acquire(writer("02").ofCohort(7).converting("01"))))
+		e.run(acquire(reader("01").shared(7)))
+		require.EqualValues(e.t, 1, answer(e, acquire(writer("02").shared(7).converting("01"))))
 		e.run(release("01", 0))
 		require.EqualValues(e.t, 0, answer(e, acquire(writer("03"))))
 		require.Equal(e.t, []string{ulid("02") + " wanted"}, e.heard(messages))
 	})
 }
 
-// Every cohort that reads is told of the first writer who waits, and so is one that is let in before him.
-func TestReadingCohortsAreToldThatTheyAreWanted(t *testing.T) {
+// Every shared hold that reads is told of the first writer who waits, and so is one that is let in before him.
+func TestReadingSharedHoldsAreToldThatTheyAreWanted(t *testing.T) {
 	everywhere(t, func(e *env) {
 		messages := e.subscribe(channel)
 		e.run(acquire(reader("01")))
-		e.run(acquire(reader("02").ofCohort(1)))
-		token := e.run(acquire(reader("03").ofCohort(1)))[1]
+		e.run(acquire(reader("02").shared(1)))
+		token := e.run(acquire(reader("03").shared(1)))[1]
 		require.EqualValues(e.t, 1, e.run(renew("03", ttl, token))[1])
 		e.run(acquire(writer("04")))
 		require.ElementsMatch(e.t, []string{ulid("02") + " wanted", ulid("03") + " wanted"}, e.heard(messages))
 		require.EqualValues(e.t, 2, e.run(renew("03", ttl, token))[1])
-		e.run(acquire(reader("05").ofCohort(1)))
+		e.run(acquire(reader("05").shared(1)))
 		e.run(acquire(reader("06")))
 		e.run(acquire(writer("07")))
 		require.Empty(e.t, e.heard(messages))
@@ -195,32 +196,32 @@ func TestReadingCohortsAreToldThatTheyAreWanted(t *testing.T) {
 }
 
 // Of several masters an older hold passes younger waiters; it hears of them at once.
-func TestACohortThatPassesWaitersIsWanted(t *testing.T) {
+func TestASharedHoldThatPassesWaitersIsWanted(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.newMarker()
 		messages := e.subscribe(channel)
 		e.run(votes.of(acquireByID(reader("05"))))
 		e.run(votes.of(acquireByID(writer("07"))))
-		e.run(votes.of(acquireByID(reader("03").ofCohort(1))))
+		e.run(votes.of(acquireByID(reader("03").shared(1))))
 		require.Equal(e.t, []string{ulid("03") + " wanted"}, e.heard(messages))
 	})
 }
 
-func TestACohortCostsWhatAnyOtherDoes(t *testing.T) {
+func TestASharedHoldCostsWhatAnyOtherDoes(t *testing.T) {
 	onServers(t, func(e *env) {
 		e.loadAll()
 		for range 2 {
-			require.Equal(e.t, 4, e.commands(acquire(writer("01").ofCohort(64))))
+			require.Equal(e.t, 4, e.commands(acquire(writer("01").shared(64))))
 			require.Equal(e.t, 2, e.commands(release("01", 0)))
-			require.Equal(e.t, 7, e.commands(acquire(reader("01").ofCohort(1))), "one more for the first")
+			require.Equal(e.t, 7, e.commands(acquire(reader("01").shared(1))), "one more for the first")
 			require.Equal(e.t, 3, e.commands(release("01", 0)))
 		}
 		e.run(acquire(writer("01")))
 		plain := e.commands(acquire(writer("02"))) + e.commands(release("01", 0))
 		e.run(release("02", 0))
-		e.run(acquire(writer("01").ofCohort(64)))
-		cohort := e.commands(acquire(writer("02").ofCohort(64))) + e.commands(release("01", 0))
-		require.InDelta(e.t, plain+1, cohort, 1, "the message") // a PEXPIRE more within a millisecond
+		e.run(acquire(writer("01").shared(64)))
+		shared := e.commands(acquire(writer("02").shared(64))) + e.commands(release("01", 0))
+		require.InDelta(e.t, plain+1, shared, 1, "the message") // a PEXPIRE more within a millisecond
 	})
 }
 
@@ -245,27 +246,27 @@ func (e *env) goOn() (calls int) {
 	return calls
 }
 
-// cohorts are read holds of n processes, with as many others between them, and the ids that are told.
-func cohorts(n int) (calls []call, ids []string) {
+// sharedReaders are read holds of n processes, with as many others between them, and the ids that are told.
+func sharedReaders(n int) (calls []call, ids []string) {
 	calls = many(2*n, func(hold string) call {
 		if hold[len(hold)-1]%2 == 1 {
 			return acquire(reader(hold))
 		}
 		ids = append(ids, ulid(hold))
-		return acquire(reader(hold).ofCohort(1))
+		return acquire(reader(hold).shared(1))
 	})
 	return calls, ids
 }
 
 // However many processes read, all of them hear of a writer who waits, and none has to wait for a timer: what one call
 // leaves is done by the next at once.
-func TestEveryCohortThatReadsIsWanted(t *testing.T) {
+func TestEverySharedHoldThatReadsIsWanted(t *testing.T) {
 	everywhere(t, func(e *env) {
 		messages := e.subscribe(channel)
 		for _, n := range []int{10, 100, 1_000} {
 			e.flushAll()
 			e.loadAll()
-			readers, ids := cohorts(n)
+			readers, ids := sharedReaders(n)
 			e.all(readers)
 			reply := e.run(acquire(writer("01")))
 			require.Equal(e.t, 2*n > 1_000, reply[2] == int64(1), "asks again at once: %v", reply)
@@ -284,10 +285,10 @@ func TestEveryCohortThatReadsIsWanted(t *testing.T) {
 }
 
 // Nor is one left out while others leave and renew between two calls.
-func TestEveryCohortIsWantedWhileOthersLeave(t *testing.T) {
+func TestEverySharedHoldIsWantedWhileOthersLeave(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.loadAll()
-		readers, ids := cohorts(900)
+		readers, ids := sharedReaders(900)
 		e.all(readers)
 		messages := e.subscribe(channel)
 		e.run(acquire(writer("01")))
@@ -317,7 +318,7 @@ func TestEveryCohortIsWantedWhileOthersLeave(t *testing.T) {
 }
 
 // Readers that are let in before a writer are told too, also those that more than one call has let in.
-func TestCohortsThatAreLetInBeforeAWriterAreWanted(t *testing.T) {
+func TestSharedHoldsThatAreLetInBeforeAWriterAreWanted(t *testing.T) {
 	everywhere(t, func(e *env) {
 		messages := e.subscribe(channel)
 		for _, n := range []int{3, 200} {
@@ -327,7 +328,7 @@ func TestCohortsThatAreLetInBeforeAWriterAreWanted(t *testing.T) {
 			var ids []string
 			e.all(many(n, func(hold string) call {
 				ids = append(ids, ulid(hold))
-				return acquire(reader(hold).ofCohort(1))
+				return acquire(reader(hold).shared(1))
 			}))
 			e.run(acquire(writer("02")))
 			e.run(release("01", 0))

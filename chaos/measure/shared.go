@@ -26,7 +26,7 @@ const (
 )
 
 // ourForms are this library's lease and its RWMutex.
-func ourForms() []peer.Library { return append(peer.Named(peer.Ours), peer.Cohorts(0)) }
+func ourForms() []peer.Library { return append(peer.Named(peer.Ours), peer.SharedHolds(0)) }
 
 // relock measures one goroutine that takes one lock repeatedly: in a burst, and for longer. An RWMutex that is taken
 // more than a million times a second uses more tokens than the server's clock counts microseconds. They may run ahead
@@ -37,7 +37,7 @@ func relock() Workload {
 		Name:    "relock",
 		About:   "one goroutine takes one name again and again, and nobody else wants it",
 		Columns: []Column{{Name: burstNanos, Unit: "ns/pair"}, {Name: pairNanos, Ratio: true}},
-		Points:  []int{0}, Over: peer.FloorSet, Peers: append(others, peer.Cohorts(lingerLong)),
+		Points:  []int{0}, Over: peer.FloorSet, Peers: append(others, peer.SharedHolds(lingerLong)),
 		Measure: func(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
 			short := *s
 			short.window = min(burst, s.window)
@@ -54,11 +54,11 @@ func relock() Workload {
 	}
 }
 
-// cohort measures one name that all goroutines of some processes want.
-func cohort() Workload {
+// shared measures one name that all goroutines of some processes want.
+func shared() Workload {
 	others := peer.Named(peer.FloorQueue, peer.Ours, peer.RedsyncRueidis, peer.Rueidislock)
 	return Workload{
-		Name:  "cohort",
+		Name:  "shared",
 		About: "64 goroutines, of one client or 16 each of four, want one name",
 		Columns: []Column{
 			{Name: "locks/s", Ratio: true, More: true},
@@ -66,12 +66,12 @@ func cohort() Workload {
 			{Name: worstShare, Unit: "%"},
 			{Name: "longest wait", Unit: "ms"},
 		},
-		Axis: "clients", Points: []int{1, 4}, Over: peer.FloorQueue, Peers: append(others, peer.Cohorts(0)),
-		Measure: measureCohort,
+		Axis: "clients", Points: []int{1, 4}, Over: peer.FloorQueue, Peers: append(others, peer.SharedHolds(0)),
+		Measure: measureTurns,
 	}
 }
 
-func measureCohort(ctx context.Context, s *site, lib peer.Library, clients int) (Measures, error) {
+func measureTurns(ctx context.Context, s *site, lib peer.Library, clients int) (Measures, error) {
 	played, took, err := contention(ctx, s, lib, clients, 4*perClient)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func readMostly() Workload {
 		Name:    "read-mostly",
 		About:   "16 goroutines of each of four clients read one name; one time of a hundred they write",
 		Columns: []Column{{Name: "sections/s"}},
-		Points:  []int{0}, Peers: append(ourForms(), peer.Cohorts(lingerLong)),
+		Points:  []int{0}, Peers: append(ourForms(), peer.SharedHolds(lingerLong)),
 		Measure: func(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
 			return measureShared(ctx, s, lib, 4, func(ctx context.Context, _ *server.Server, all []peer.Peer) (Measures, error) {
 				began := time.Now()
