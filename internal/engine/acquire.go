@@ -65,14 +65,14 @@ func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquis
 	now := e.clock.Now()
 	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, adopts: r.adopts, claimed: r.Claimed, began: now.Wall}
 	a.seen = max(r.Seen, r.adopts.Token)
-	h.e, h.asking = e, a
+	h.e, h.asking, h.keeping.of = e, a, h
 	h.name, h.mode, h.terms, h.begun = r.Name, r.Mode, r.Terms, now.Mono
 	id := ulidText(a.began)
 	h.id, h.key = e.keys.NewHold(id[:], r.Name)
 	observed := e.observers.hooks.ofHolds()
 	if r.Owner != "" || r.Block > 0 || r.Terms.MinHold > 0 || r.Terms.MaxHold > 0 || observed {
 		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
-		h.extra = &extra{owner: r.Owner, shared: shared, firstGrant: r.firstGrant}
+		h.extra = &extra{owner: r.Owner, shared: shared, firstGrant: r.firstGrant, limit: clock.Never}
 		if observed {
 			h.extra.ctx = context.WithoutCancel(ctx)
 		}
@@ -304,11 +304,11 @@ func (a *acquisition) args(into []string) []string {
 	h := a.hold
 	if a.entry == Join {
 		return wire.Join{
-			Hold: h.id, Owner: h.owner(), Mode: h.mode, TTL: h.ttlArg(), Details: a.detail, Token: a.claimed,
+			Hold: h.id, Owner: h.owner(), Mode: h.mode, TTL: h.keeping.ttlArg(), Details: a.detail, Token: a.claimed,
 		}.Args(into)
 	}
 	return wire.Acquire{
-		Hold: h.id, TTL: h.ttlArg(), Order: order(a.entry, len(h.e.masters) == 1), Details: a.detail, Adopts: a.adopts,
+		Hold: h.id, TTL: h.keeping.ttlArg(), Order: order(a.entry, len(h.e.masters) == 1), Details: a.detail, Adopts: a.adopts,
 	}.Args(into)
 }
 

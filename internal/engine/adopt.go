@@ -74,7 +74,7 @@ func (l *Lease) Detach(ctx context.Context, ttl time.Duration) (Detached, error)
 // beginMarking has all renewals from now on mark the hold, under mu.
 func beginMarking(h *hold) *mark {
 	if h.extra == nil {
-		h.extra = new(extra)
+		h.extra = &extra{limit: clock.Never}
 	}
 	if h.extra.mark == nil {
 		secret, n := rand.Text(), len(h.e.masters)
@@ -124,7 +124,7 @@ func (m *mark) standing() (n int) {
 func (m *mark) await(now clock.Instant) {
 	e := m.of.e
 	if left := m.until.Mono - now.Mono; left > 0 && slices.Contains(m.on, false) {
-		e.timers.Set(&m.of.timer, m.of, now.Mono+min(max(left/retryShare, retryMin), e.stallAfter()))
+		e.timers.Set(&m.of.timer, m.of, now.Mono+min(max(left/retryShare, retryMin), m.of.keeping.stallAfter()))
 	}
 }
 

@@ -87,7 +87,7 @@ func (e *Engine) breakOnAll(
 		a := <-all
 		if a.err != nil {
 			i, _ := failed.Nodes.find(a.m.Index)
-			cause := NodeFailure{Index: a.m.Index, Addr: a.m.At(key.LockHash()).Addr(), Err: a.m.Explain(a.err)}
+			cause := failureOf(a.m, key, a.m.Explain(a.err))
 			failed.Nodes = append(failed.Nodes[:i], append(NodeFailures{cause}, failed.Nodes[i:]...)...)
 			continue
 		}
@@ -141,7 +141,4 @@ func (h *hold) broken(by *Breaker) {
 		return
 	}
 	h.lose(h.loss(Broken, by))
-	if r := h.renewal.round; r != nil {
-		r.end(h.done.err())
-	}
 }

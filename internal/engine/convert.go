@@ -58,7 +58,7 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 		return r, l.done.err()
 	}
 	terms := h.terms
-	if ttl := h.ttl(); ttl != terms.TTL {
+	if ttl := h.keeping.ttl(); ttl != terms.TTL {
 		changed := *terms
 		changed.TTL = ttl
 		terms = changed.Prepare()
@@ -137,9 +137,9 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	}
 	// The subscribers stay with the lease: the release of the old hold must not end their contexts.
 	into.done, from.done = from.done, new(doneState)
-	l.standing.Store(into)                    // before the end of the trust in the old hold, for readers without the mutex
-	if ttl := from.ttl(); ttl != into.ttl() { // it was set during the conversion
-		into.changeTTL(ttl, e.clock.Now())
+	l.standing.Store(into)                                    // before the end of the trust in the old hold, for readers without the mutex
+	if ttl := from.keeping.ttl(); ttl != into.keeping.ttl() { // it was set during the conversion
+		into.keeping.changeTTL(ttl, e.clock.Now())
 	}
 	if from.extra != nil && into.extra != nil { // the limit is that of the lease
 		into.extra.limit = from.extra.limit
@@ -149,7 +149,7 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	from.finish(ErrReleased)
 	from.replaced = true
 	e.registry.forget(from.id)
-	from.abandonRound()
+	from.keeping.endRound(errReplaced)
 	l.mu.Unlock()
 	_, gone := from.giveBack(ctx, ctx.Done(), awaited, into).(*Loss)
 	h := l.lock()

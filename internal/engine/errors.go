@@ -11,6 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // The causes without details.
@@ -162,6 +163,11 @@ func (e *ProcessLate) Unwrap() error { return e.Silence }
 // Lateness says how late the process was.
 func (e *ProcessLate) Lateness() string {
 	return fmt.Sprintf("this process was busy or paused, its timers were up to %v late", e.By.Round(time.Millisecond))
+}
+
+// failureOf returns what a master did not do for a lock.
+func failureOf(m *transport.Master, key wire.LockKey, err error) NodeFailure {
+	return NodeFailure{Index: m.Index, Addr: m.At(key.LockHash()).Addr(), Err: err}
 }
 
 // refusal derives what keeps a quorum from carrying out a call from the causes of the masters that did not. forGood

@@ -92,7 +92,7 @@ func (a *acquisition) failure(kind Kind, cause error) *Error {
 	for i, m := range h.e.masters {
 		v := h.ballot.Vote(i)
 		failed := func(err error) {
-			f.Nodes = append(f.Nodes, NodeFailure{Index: i, Addr: m.At(h.key.LockHash()).Addr(), Err: err})
+			f.Nodes = append(f.Nodes, failureOf(m, h.key, err))
 		}
 		f.Unknown = f.Unknown || v.Unanswered()
 		// The master's error for the former hold is used if it has not answered for this one, has granted this one too

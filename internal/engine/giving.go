@@ -41,8 +41,8 @@ func (h *hold) releaseOn(m *transport.Master, heir *hold) release {
 	e, kept := h.e, h.terms.TTL
 	r := release{of: e.releases[m.Index], key: h.key, hold: h.id, heir: heir}
 	if h.extra != nil {
-		r.minimum = h.minimum()
-		kept = max(h.longestTTL(), h.minimumLeft())
+		r.minimum = h.keeping.minimum()
+		kept = max(h.keeping.longestTTL(), h.keeping.minimumLeft())
 	}
 	// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that is
 	// still on its way.
@@ -90,7 +90,8 @@ func (r *release) answered(result rueidis.RedisResult, sent clock.Instant) (had 
 		if !adopts || !r.job.postpone(&again, err) {
 			r.of.retry(&again, err)
 		}
-		return false, &NodeFailure{Index: m.Index, Addr: m.At(r.key.LockHash()).Addr(), Err: m.Explain(err)}
+		failed := failureOf(m, r.key, m.Explain(err))
+		return false, &failed
 	}
 	m.Sample(r.key.LockHash(), sent, reply.Micros)
 	r.confirmed(reply)
@@ -302,8 +303,7 @@ func (g *giving) causes() NodeFailures {
 	all, e := slices.Clone(g.failures), g.h.e
 	for i, m := range e.masters {
 		if !g.releases[i].isOver {
-			silence := &transport.NoReply{After: e.cfg.ReleaseTimeout}
-			all = append(all, NodeFailure{Index: i, Addr: m.At(g.h.key.LockHash()).Addr(), Err: silence})
+			all = append(all, failureOf(m, g.h.key, &transport.NoReply{After: e.cfg.ReleaseTimeout}))
 		}
 	}
 	slices.SortFunc(all, func(a, b NodeFailure) int { return cmp.Compare(a.Index, b.Index) })

@@ -119,7 +119,7 @@ func (h *hold) granted(m *transport.Master, token fencing.Token, until clock.Ins
 	}
 	id := h.id
 	// A millisecond more than the TTL, because an unchanged expiry would not be a write.
-	ttl := wire.FormatMillis(max(h.terms.TTL, h.minimumLeft()) + time.Millisecond)
+	ttl := wire.FormatMillis(max(h.terms.TTL, h.keeping.minimumLeft()) + time.Millisecond)
 	renewal := &transport.Renewal{
 		Renewal: wire.Renewal{
 			Key: h.key, Hold: id, TTL: ttl, Token: token,
@@ -157,7 +157,7 @@ func (h *hold) confirmed(
 	}
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	h.noteUnanswered(err, h.terms.TTL, h.e.clock.Now())
+	h.keeping.noteUnanswered(err, h.terms.TTL, h.e.clock.Now())
 	if id != h.id || h.phase == ended {
 		return
 	}
@@ -174,7 +174,7 @@ func (h *hold) confirmed(
 func (e *Engine) onListen(m *transport.Master, _ *transport.Node) {
 	for _, h := range e.registry.snapshot() { // first: a hold that is granted after this has missed no message
 		h.lease.mu.Lock()
-		h.pollContended()
+		h.keeping.poll()
 		h.lease.mu.Unlock()
 	}
 	e.waiters[m.Index].wakeAll()

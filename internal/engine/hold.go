@@ -35,7 +35,7 @@ type hold struct {
 	ballot  ballot.Ballot
 	asking  *acquisition // nil once asking is over
 	trust   trust        // until when the hold is trusted
-	renewal renewal
+	keeping keeping
 	timer   timerqueue.Timer // for the earliest of deadline, limit and renewal; set while held
 	mode    fencing.Mode
 	phase   phase
@@ -54,7 +54,7 @@ type extra struct {
 	owner      string          // a ULID that the caller named, or ""
 	ctx        context.Context // of the acquisition, without its end; for hooks, nil if there are none
 	shared     sharedHold
-	limit      time.Duration // when MaxHold ends the lease; 0 without, and for a second hold before the exchange
+	limit      time.Duration // when MaxHold ends the lease; clock.Never without, and before the exchange of a second hold
 	firstGrant time.Duration // when the lease learnt of its first grant, if it has a minimum; 0 before, or without
 	changed    *changedTTL   // of SetTTL, or nil
 	mark       *mark         // of Detach, or nil
@@ -132,9 +132,9 @@ func (h *hold) changed(m *transport.Master) {
 	}
 	h.perform(h.ballot.Next(nil))
 	// At the deadline another holder may have entered, though the timer is late, and no answer moves the deadline then.
-	if h.renewal.round != nil && h.stillHeld() {
-		h.askToRenew(m, h.trust.until())
-		h.settle(h.e.clock.Now())
+	if h.keeping.round != nil && h.stillHeld() {
+		h.keeping.ask(m, h.trust.until())
+		h.keeping.settle(h.e.clock.Now())
 	}
 }
 
@@ -143,15 +143,7 @@ func (h *hold) ends() time.Duration {
 	if h.extra == nil {
 		return h.trust.until().Mono
 	}
-	return min(h.trust.until().Mono, h.extra.end())
-}
-
-// end returns when MaxHold ends the lease.
-func (x *extra) end() time.Duration {
-	if x.limit == 0 {
-		return clock.Never
-	}
-	return x.limit
+	return min(h.trust.until().Mono, h.extra.limit)
 }
 
 // isStanding reports whether the lease stands on this hold, which is not so for a second hold before the exchange.
@@ -180,9 +172,9 @@ func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bo
 	// report one too: to a request that was repeated while the hold was granted. So the time that is left decides, not
 	// the way.
 	handOff := h.e.drift.Trusted(now, h.terms.handoffTTL)
-	h.renewal.confirm = (handedOff || h.terms.handoffTTL < h.terms.TTL) && until.Mono <= handOff.Mono
-	h.renewal.handOff = h.renewal.confirm
-	h.planRenewal(now)
+	h.keeping.confirm = (handedOff || h.terms.handoffTTL < h.terms.TTL) && until.Mono <= handOff.Mono
+	h.keeping.handOff = h.keeping.confirm
+	h.keeping.plan(now)
 	h.setTimer()
 }
 
@@ -204,21 +196,13 @@ func (h *hold) Fire(now clock.Instant) {
 		markOf(h).goOn(now)
 		return
 	}
-	if h.renewal.safe && now.Mono >= h.riskAt() {
-		h.renewal.safe = false
-		h.e.observers.offer(OnAtRisk, h, nil, h.trust.left(now))
-	}
-	h.fireRenewal(now)
+	h.keeping.fire(now)
 	h.setTimer()
 }
 
 // setTimer sets the timer to the hold's next moment, under mu.
 func (h *hold) setTimer() {
-	at := min(h.ends(), h.nextRenewal())
-	if h.renewal.safe {
-		at = min(at, h.riskAt())
-	}
-	h.e.timers.Set(&h.timer, h, at)
+	h.e.timers.Set(&h.timer, h, min(h.ends(), h.keeping.next()))
 }
 
 // expire ends the hold if its time is over, under mu, regardless of calls under way. The masters keep it a little
@@ -231,13 +215,13 @@ func (h *hold) expire(now clock.Instant) {
 	switch {
 	// The cases are in the order of the reasons: a limit that was agreed on is no failure, even if something else has
 	// ended too.
-	case h.extra != nil && now.Mono >= h.extra.end():
+	case h.extra != nil && now.Mono >= h.extra.limit:
 		h.lose(h.loss(MaxHold, nil))
 	case !deadline.Passed(now):
 	case now.Mono < deadline.Mono:
 		h.lose(h.loss(Paused, nil)) // only the wall clock has reached it
 	default:
-		reason, cause := h.whyExpired(now)
+		reason, cause := h.keeping.whyExpired(now)
 		h.lose(h.loss(reason, cause))
 	}
 }
@@ -258,10 +242,10 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 	case reason == Broken:
 	case reason == MaxHold:
 		loss.Limit = h.terms.MaxHold
-	case h.renewal.handOff:
+	case h.keeping.handOff:
 		loss.Limit, loss.HandOff = h.terms.handoffTTL, true
 	default:
-		loss.Limit = h.ttl()
+		loss.Limit = h.keeping.ttl()
 	}
 	return loss
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/clock"
 )
 
 // HoldState is one hold of this process at one moment.
@@ -66,12 +67,12 @@ func (h *hold) state() (s HoldState, stands bool) {
 	}
 	waited := time.Duration(h.waited) * time.Millisecond
 	s.Age, s.Left = now.Mono-h.begun-waited, h.ends()-now.Mono
-	trusted := h.ttl()
-	if h.renewal.handOff {
+	trusted := h.keeping.ttl()
+	if h.keeping.handOff {
 		trusted = h.terms.handoffTTL
 	}
-	if s.RenewalLate = h.needsRenewal() && h.trust.left(now) < trusted/2; s.RenewalLate {
-		s.Failure = h.renewal.failure
+	if s.RenewalLate = h.keeping.due != clock.Never && h.trust.left(now) < trusted/2; s.RenewalLate {
+		s.Failure = h.keeping.failure
 	}
 	return s, true
 }

@@ -149,7 +149,7 @@ func (h *hold) giveDirectly(ctx context.Context, over <-chan struct{}, heir *hol
 			pending := r
 			pending.announce()
 			pending.of.add(&pending)
-			return h.unreleased(NodeFailures{{Addr: m.At(r.key.LockHash()).Addr(), Err: silence}}, 0)
+			return h.unreleased(NodeFailures{failureOf(m, r.key, silence)}, 0)
 		}
 		result = rueidis.NewErrorResult(silence)
 	}

@@ -1,10 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -16,9 +16,12 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// renewal is when a hold is renewed next, and the round under way. The lease's mutex guards it.
-type renewal struct {
-	due     time.Duration // clock.Never for none
+// keeping renews a hold that is held: it decides when, has the round under way, and says why the hold was not renewed.
+// Of the hold it uses four things: its ends, its votes, post and lose. The lease's mutex guards it, and all methods are
+// called under it but for answered.
+type keeping struct {
+	of      *hold
+	due     time.Duration // clock.Never for none, and where the hold is not to be renewed
 	confirm bool          // set for a hand-off, which is short until its first renewal
 	handOff bool          // the hold is a hand-off that no renewal has confirmed
 	safe    bool          // for the hook of holds at risk: it was not called since the last renewal
@@ -42,104 +45,103 @@ const (
 	lateShare   = 10 // a process that was late for this part of the wait for an answer may have caused the wait
 )
 
-// planRenewal schedules the next renewal at a third of the remaining time, so that two may fail. The jitter makes it
-// earlier and never later, so that it takes nothing from the time for retries.
-func (h *hold) planRenewal(now clock.Instant) {
-	h.renewal.due, h.renewal.safe = clock.Never, false
-	if h.needsRenewal() {
+// plan schedules the next renewal at a third of the remaining time, so that two may fail. The jitter makes it earlier
+// and never later, so that it takes nothing from the time for retries. A hand-off is renewed until a quorum has
+// confirmed it, even if the caller wants no renewals, because it lasts only for a short time.
+func (k *keeping) plan(now clock.Instant) {
+	h := k.of
+	k.due, k.safe = clock.Never, false
+	if h.terms.Renew || k.confirm {
 		// Due times are rounded down to ticks, so that renewals of leases of about the same age share a call.
-		third := h.trust.left(now) / 3
+		third := (h.trust.until().Mono - now.Mono) / 3
 		due := now.Mono + third - time.Duration(renewJitter*rand.Float64()*float64(third))
-		tick := max(third/renewTicks, 1)
-		h.renewal.due = max(due-due%tick, now.Mono+1)
-		h.renewal.safe = h.e.observers.hooks.Of[OnAtRisk] != nil
+		k.due = max(due-due%max(third/renewTicks, 1), now.Mono+1)
+		k.safe = h.e.observers.hooks.Of[OnAtRisk] != nil
 	}
 }
 
 // riskAt returns when the hold is reported as at risk: a third of its time is left, and no renewal was confirmed since
 // the first third. A limit that ends the lease before its trust is no risk.
-func (h *hold) riskAt() time.Duration {
+func (k *keeping) riskAt() time.Duration {
+	h := k.of
 	until := h.trust.until().Mono
-	if h.extra.end() <= until {
+	if h.extra.limit <= until {
 		return clock.Never
 	}
-	span := h.trustedTTL(h.ttl(), h.e.clock.Now())
-	if h.renewal.handOff {
+	span := k.trustedTTL(k.ttl(), h.e.clock.Now())
+	if k.handOff {
 		span = h.terms.handoffTTL
 	}
 	return until - span/3
 }
 
-// planRetry schedules another attempt after a failed renewal. The interval follows from the remaining trust, so another
-// attempt is in time even if a hand-off is very short or the master comes back late.
-func (h *hold) planRetry(now clock.Instant) {
-	h.renewal.due = clock.Never
-	if h.needsRenewal() {
-		h.renewal.due = now.Mono + max(h.trust.left(now)/retryShare, retryMin)
+// next returns when fire must be called.
+func (k *keeping) next() time.Duration {
+	at := k.due
+	if k.round != nil {
+		at = k.round.sent.Mono + k.stallAfter()
 	}
-}
-
-// needsRenewal reports whether the hold is to be renewed at all. A hand-off is renewed until a quorum has confirmed
-// it, even if the caller wants no renewals, because it lasts only for a short time.
-func (h *hold) needsRenewal() bool { return h.terms.Renew || h.renewal.confirm }
-
-// nextRenewal returns the time at which fireRenewal must be called.
-func (h *hold) nextRenewal() time.Duration {
-	if h.renewal.round != nil {
-		return h.renewal.round.sent.Mono + h.e.stallAfter()
+	if k.safe {
+		at = min(at, k.riskAt())
 	}
-	return h.renewal.due
+	return at
 }
 
 // stallAfter returns how long a round waits for a quorum: the node timeout, and for slow links their round trip in
 // addition. It determines when the next attempt starts, not how long the lease is trusted. The lease is trusted until
 // its deadline, independent of any round.
-func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
+func (k *keeping) stallAfter() time.Duration {
+	return k.of.e.cfg.NodeTimeout + k.of.e.tokens.longestRoundTrip()
+}
 
-// fireRenewal starts the round that is due, or ends the round that has stalled. There is one round at a time. A second
-// concurrent round would send the same requests to the same masters, and the later answer implies the earlier one.
-func (h *hold) fireRenewal(now clock.Instant) {
+// fire reports a hold at risk, and starts the round that is due or ends the round that has stalled. There is one round
+// at a time. A second concurrent round would send the same requests to the same masters, and the later answer implies
+// the earlier one.
+func (k *keeping) fire(now clock.Instant) {
+	if k.safe && now.Mono >= k.riskAt() {
+		k.safe = false
+		k.of.e.observers.offer(OnAtRisk, k.of, nil, k.of.trust.left(now))
+	}
 	switch {
-	case now.Mono < h.nextRenewal():
-	case h.renewal.round != nil:
-		h.roundStalled(now)
+	case now.Mono < k.next():
+	case k.round != nil:
+		k.stalled(now)
 	default:
-		h.startRound(now)
+		k.start(now)
 	}
 }
 
-// startRound posts a round to every master that has the hold and has no request in flight.
-func (h *hold) startRound(now clock.Instant) *round {
+// start posts a round to every master that has the hold and has no request in flight.
+func (k *keeping) start(now clock.Instant) {
 	// The round begins before its first request leaves, because its trust counts from here.
-	r := &round{sent: now}
-	h.renewal.round = r
-	for _, m := range h.e.masters {
-		h.askToRenew(m, h.trust.until())
+	k.round = &round{sent: now}
+	for _, m := range k.of.e.masters {
+		k.ask(m, k.of.trust.until())
 	}
-	return r
 }
 
-// askToRenew posts a renewal of the round under way to one master. The renewal is useless after until. A master with a
+// ask posts a renewal of the round under way to one master. The renewal is useless after until. A master with a
 // request in flight is asked again when that request has renewed the lease. A renewal that SetTTL has made shorter than
 // the trust so far lowers the trust before it is sent. The master keeps the hold for the TTL from its arrival on, which
 // is after the round began.
-func (h *hold) askToRenew(m *transport.Master, until clock.Instant) {
+func (k *keeping) ask(m *transport.Master, until clock.Instant) {
+	h := k.of
 	vote := h.ballot.Vote(m.Index)
 	if !vote.Renewing(h.token()) {
 		return
 	}
-	ttl := h.ttl()
+	ttl := k.ttl()
 	if h.extra != nil && h.extra.changed != nil {
 		// Less than the round's own trust, which only answers reach.
-		vote.Shorten(h.e.drift.Trusted(h.renewal.round.sent, ttl).Add(-1))
+		vote.Shorten(h.e.drift.Trusted(k.round.sent, ttl).Add(-1))
 		if trusted, ok := h.ballot.Votes().TrustedUntil(h.token()); ok {
 			h.trust.set(trusted)
 		}
 	}
 	renewal := &transport.Renewal{
-		Renewal:  wire.Renewal{Key: h.key, Hold: h.id, TTL: h.ttlArg(), Token: h.token()},
+		Renewal:  wire.Renewal{Key: h.key, Hold: h.id, TTL: k.ttlArg(), Token: h.token()},
 		Deadline: until,
-		Done:     func(renewed bool, err error, sent clock.Instant) { h.renewed(m, ttl, renewed, err, sent) },
+		Done:     func(renewed bool, err error, sent clock.Instant) { k.answered(m, ttl, renewed, err, sent) },
 	}
 	if id := h.id; h.block() > 0 {
 		renewal.Wanted = func() { h.hearContended(id) }
@@ -147,13 +149,14 @@ func (h *hold) askToRenew(m *transport.Master, until clock.Instant) {
 	m.Renew(markOf(h).addTo(renewal, m.Index)) // it only joins a queue, so it need not wait until mu is unlocked
 }
 
-// renewed applies one master's answer, of any round. Trust in the answer counts from the moment this request left. That
+// answered applies one master's answer, of any round. Trust in the answer counts from the moment this request left. That
 // may be later than the start of the round, because the request may have waited in the pipeline.
-func (h *hold) renewed(m *transport.Master, ttl time.Duration, renewed bool, err error, sent clock.Instant) {
+func (k *keeping) answered(m *transport.Master, ttl time.Duration, renewed bool, err error, sent clock.Instant) {
+	h := k.of
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	now := h.e.clock.Now()
-	h.noteUnanswered(err, ttl, now)
+	k.noteUnanswered(err, ttl, now)
 	// An answer after the deadline is too late, whether positive or not: another holder may have entered.
 	if h.expire(now); h.phase != held {
 		return
@@ -164,97 +167,88 @@ func (h *hold) renewed(m *transport.Master, ttl time.Duration, renewed bool, err
 	}
 	answer := ballot.Answer{Status: ballot.NoAnswer, Err: err}
 	if err == nil {
-		answer = ballot.Answer{Status: ballot.IsAbsent, Until: h.e.drift.Trusted(sent, h.trustedTTL(ttl, now))}
-		h.renewal.noteAnswer(m.Index)
+		answer = ballot.Answer{Status: ballot.IsAbsent, Until: h.e.drift.Trusted(sent, k.trustedTTL(ttl, now))}
+		k.noteAnswer(m.Index)
 	} else {
 		if transport.StaleMarker(err) {
 			h.e.masterSet.Recheck()
 		}
-		h.renewal.noteFailure(NodeFailure{Index: m.Index, Addr: m.At(h.key.LockHash()).Addr(), Err: m.Explain(err)})
+		k.note(m, m.Explain(err))
 	}
 	if renewed { // a server without the hold answers, and renews nothing
 		answer.Status = ballot.IsGranted
-		h.e.endRenewalOutage(m.At(h.key.LockHash()), now)
+		server := m.At(h.key.LockHash())
+		if after, ended := h.e.renewalOutages.over(server, now.Mono); ended {
+			h.e.observers.info("a server renews leases again",
+				slog.String("master", server.Addr()), slog.Duration("after", after))
+		}
 	}
 	h.ballot.Vote(m.Index).Renewed(h.token(), answer, now)
-	if r := h.renewal.round; r != nil && renewed && sent.Mono < r.sent.Mono { // of an earlier round
+	if r := k.round; r != nil && renewed && sent.Mono < r.sent.Mono { // of an earlier round
 		until, ok := h.ballot.Votes().TrustedUntil(h.token()) // settle moves the trust below
 		if !ok {
 			until = h.trust.until()
 		}
-		h.askToRenew(m, until)
+		k.ask(m, until)
 	}
-	h.settle(now)
+	k.settle(now)
 }
 
-// endRenewalOutage records that the server renews leases, and logs the end of an outage.
-func (e *Engine) endRenewalOutage(server *transport.Node, now clock.Instant) {
-	if after, ended := e.renewalOutages.over(server, now.Mono); ended {
-		e.observers.info("a server renews leases again",
-			slog.String("master", server.Addr()), slog.Duration("after", after))
-	}
-}
-
-// settle applies the masters' answers, under mu. The deadline is the latest time until which a quorum is trusted.
+// settle applies the masters' answers. The deadline is the latest time until which a quorum is trusted.
 //
 // A loss does not require a quorum that answers "gone". Once too many masters do not stand by the token, no quorum
 // does, and these masters may form another client's quorum. Without answers the lease stands until its deadline:
 // silence is not a loss, and no other hold is granted before the deadline.
-func (h *hold) settle(now clock.Instant) {
-	if h.ballot.Votes().Standing(h.token()) < h.ballot.Votes().Quorum() {
+func (k *keeping) settle(now clock.Instant) {
+	h, votes := k.of, k.of.ballot.Votes()
+	if votes.Standing(h.token()) < votes.Quorum() {
 		h.lose(h.loss(Taken, nil))
-		if r := h.renewal.round; r != nil {
-			r.end(h.done.err())
-		}
 		return
 	}
-	before := h.trust.until()
+	before := h.trust.until().Mono
 	// The deadline moves back only by a shorter TTL of SetTTL: else a vote's trust only grows while its grant stands, and
 	// without a quorum of standing grants the lease has just been lost.
-	if until, ok := h.ballot.Votes().TrustedUntil(h.token()); ok {
+	if until, ok := votes.TrustedUntil(h.token()); ok {
 		h.trust.set(until)
 	}
-	h.settleRound(before, now)
+	// The round has succeeded once the deadline has reached its own trust, no matter which masters moved it.
+	r, until, ttl := k.round, h.trust.until().Mono, k.trustedTTL(k.ttl(), now)
+	switch {
+	case r == nil && until > before: // a quorum has answered, but after the node timeout
+		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL.
+		k.succeeded(now, k.confirm && until-now.Mono < ttl/2)
+	case r == nil:
+	case until >= h.e.drift.Trusted(r.sent, ttl).Mono: // a quorum has renewed it since
+		k.succeeded(now, false)
+	case !votes.MayRenew():
+		k.stalled(now)
+	}
 	h.setTimer()
 }
 
-// settleRound ends the round if a quorum has answered, or if none can any more. The round has succeeded once the
-// deadline has reached the round's own trust, no matter which masters moved it.
-func (h *hold) settleRound(before, now clock.Instant) {
-	r, ttl := h.renewal.round, h.trustedTTL(h.ttl(), now)
-	switch {
-	case r == nil && h.trust.until().Mono > before.Mono: // a quorum has answered, but after the node timeout
-		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL.
-		h.roundSucceeded(now, h.renewal.confirm && h.trust.left(now) < ttl/2)
-	case r == nil:
-	case h.trust.until().Mono >= h.e.drift.Trusted(r.sent, ttl).Mono: // a quorum has renewed it since
-		h.roundSucceeded(now, false)
-		r.end(nil)
-	case !h.ballot.Votes().MayRenew():
-		h.roundStalled(now)
-	}
-}
-
-// roundSucceeded schedules the next renewal after a quorum has confirmed one. confirm makes it an early one. Only at
+// succeeded schedules the next renewal after a quorum has confirmed one. confirm makes it an early one. Only at
 // this moment is it certain that the hold stands on a quorum, so only now are the masters that lost the hold asked to
 // restore it (case regain-unconfirmed of the model: an invalid hold was restored, with a smaller token than a hold that
 // was granted since).
-func (h *hold) roundSucceeded(now clock.Instant, confirm bool) {
-	h.logFailures() // logs a minority that failed
-	h.renewal.confirm, h.renewal.handOff, h.renewal.round, h.renewal.failure = confirm, false, nil, nil
+func (k *keeping) succeeded(now clock.Instant, confirm bool) {
+	h := k.of
+	k.logFailures() // logs a minority that failed
+	k.endRound(nil)
+	k.confirm, k.handOff, k.failure = confirm, false, nil
 	h.e.counters.renewed.Add(1)
-	if h.planRenewal(now); h.renewal.again {
-		h.renewal.again, h.renewal.due = false, now.Mono
+	if k.plan(now); k.again {
+		k.again, k.due = false, now.Mono
 	}
 	h.e.observers.offer(OnRenewed, h, nil, 0)
-	h.regain(now)
+	k.regain(now)
 }
 
-// regain asks masters that lost the hold, or granted it with another token, to restore it with its token, under mu. A
+// regain asks masters that lost the hold, or granted it with another token, to restore it with its token. A
 // quorum has just confirmed that the hold stands, so no other grant that was counted there has had a quorum. Without
 // regain, a quorum of three that loses one master after the other, each for a moment, loses the lease, although never
 // more than one master was away at a time.
-func (h *hold) regain(now clock.Instant) {
+func (k *keeping) regain(now clock.Instant) {
+	h := k.of
 	details := ""
 	for _, m := range h.e.masters {
 		trusted, ok := h.ballot.Vote(m.Index).Regaining(h.token(), now)
@@ -265,41 +259,45 @@ func (h *hold) regain(now clock.Instant) {
 		// can have been granted there, no matter what it has forgotten.
 		if details == "" {
 			// It waits for a master until the next renewal, and has its grant until then: no message reports it.
-			details = h.details(h.e.route(h.key.LockHash()), "", wire.FormatMillis(min(h.ttl(), time.Hour)))
+			details = h.details(h.e.route(h.key.LockHash()), "", wire.FormatMillis(min(k.ttl(), time.Hour)))
 		}
-		regain := wire.Regain{Hold: h.id, TTL: h.ttlArg(), Token: h.token(), Details: details, Trusted: trusted}
+		regain := wire.Regain{Hold: h.id, TTL: k.ttlArg(), Token: h.token(), Details: details, Trusted: trusted}
 		call := transport.Call{
 			Script: h.e.scriptsOf(m).regain, Vote: m.Vote(h.e.tokens.proposal()), Args: regain.Args(nil),
 		}
-		ttl := h.ttl()
+		ttl := k.ttl()
 		h.post(m, call, wire.ReadRegain, func(_ wire.HoldReply, a ballot.Answer, _ error) {
 			vote := h.ballot.Vote(m.Index)
 			vote.Regained(h.token(), a)
-			vote.Shorten(h.e.drift.Trusted(now, h.trustedTTL(ttl, h.e.clock.Now()))) // as a renewal
+			vote.Shorten(h.e.drift.Trusted(now, k.trustedTTL(ttl, h.e.clock.Now()))) // as a renewal
 			h.e.observers.warnOfAbsence(h, m, a)
 			h.changed(m)
 		})
 	}
 }
 
-// roundStalled ends a round that cannot find a quorum, or has found none within the node timeout. Masters that have not
+// stalled ends a round that cannot find a quorum, or has found none within the node timeout. Masters that have not
 // answered are not asked again, and their answers still count.
-func (h *hold) roundStalled(now clock.Instant) {
-	r := h.renewal.round
-	h.noteSilence(now)
-	h.renewal.round = nil
-	h.e.counters.renewFailed.Add(1)
-	h.planRetry(now)
-	if len(r.waiters) > 0 {
-		r.end(h.unrenewed(r))
+func (k *keeping) stalled(now clock.Instant) {
+	k.noteSilence(now)
+	k.of.e.counters.renewFailed.Add(1)
+	if k.due != clock.Never {
+		// The interval follows from the remaining trust, so another attempt is in time even if a hand-off is very short or
+		// the master comes back late.
+		k.due = now.Mono + max(k.of.trust.left(now)/retryShare, retryMin)
 	}
-	h.logFailures()
+	if len(k.round.waiters) > 0 {
+		k.endRound(k.unrenewed())
+	}
+	k.round = nil
+	k.logFailures()
 }
 
-// unrenewed describes a round that has failed, under mu.
-func (h *hold) unrenewed(r *round) *Error {
-	causes, _ := h.renewal.failure.(NodeFailures)
-	asked := h.e.drift.Trusted(r.sent, h.trustedTTL(h.ttl(), h.e.clock.Now()))
+// unrenewed describes a round that has failed.
+func (k *keeping) unrenewed() *Error {
+	h := k.of
+	causes, _ := k.failure.(NodeFailures)
+	asked := h.e.drift.Trusted(k.round.sent, k.trustedTTL(k.ttl(), h.e.clock.Now()))
 	failed := &Error{Op: OpRenew, Name: h.name, Need: h.e.quorum(), Nodes: causes}
 	failed.Kind, _ = h.e.refusal(causes)
 	for i := range h.e.masters {
@@ -316,112 +314,106 @@ func (h *hold) unrenewed(r *round) *Error {
 	return failed
 }
 
-// end sends the result to the goroutines that wait for the round.
-func (r *round) end(err error) {
-	for _, waiter := range r.waiters {
-		waiter <- err
+// endRound ends the round, with the result for the goroutines that wait for it.
+func (k *keeping) endRound(err error) {
+	if k.round != nil {
+		for _, waiter := range k.round.waiters {
+			waiter <- err
+		}
+		k.round = nil
 	}
-	r.waiters = nil
 }
 
-// abandonRound ends the round of a hold that a conversion has replaced. Its answers do not count any more, and the end
-// of the lease does not end the wait either, because it stands on the new hold. The goroutines that wait for the
-// round continue with the new hold.
-func (h *hold) abandonRound() {
-	if h.renewal.round == nil {
-		return
-	}
-	for _, waiter := range h.renewal.round.waiters {
-		close(waiter)
-	}
-	h.renewal.round = nil
-}
+// errReplaced ends the round of a hold that a conversion has replaced. Its answers do not count any more, and the end of
+// the lease does not end the wait either, because it stands on the new hold. The goroutines that wait for the round
+// continue with the new hold.
+var errReplaced = errors.New("the hold was replaced")
 
 // whyExpired returns the reason that a hold was not renewed in time. A round under way is a failure too, caused by the
 // silence of the masters that have not answered: a process that stood still during a round cannot distinguish that from
 // servers that did.
-func (h *hold) whyExpired(now clock.Instant) (Reason, error) {
-	if h.renewal.round != nil {
-		h.noteSilence(now)
+func (k *keeping) whyExpired(now clock.Instant) (Reason, error) {
+	if k.round != nil {
+		k.noteSilence(now)
 	}
 	switch {
-	case h.renewal.failure != nil:
-		h.noteAbsence()
-		return Unreachable, h.renewal.failure
-	case h.renewal.due != clock.Never:
+	case k.failure != nil:
+		k.noteAbsence()
+		return Unreachable, k.failure
+	case k.due != clock.Never:
 		return Paused, nil // a renewal was due long before and this process did not start it
 	default:
 		return Expired, nil
 	}
 }
 
-// noteFailure records why a master did not renew, as a cause of a round that stalls, and of a loss. The answer may
-// arrive after its round is over; it is still the best reason known. Callers receive these errors, so a recorded slice
-// is never modified.
-func (n *renewal) noteFailure(failure NodeFailure) {
-	known, _ := n.failure.(NodeFailures)
-	i, found := known.find(failure.Index)
-	if known = slices.Clone(known); found {
-		known[i] = failure
-	} else {
-		known = slices.Insert(known, i, failure)
+// note records why a master did not renew, as a cause of a round that stalls, and of a loss. The answer may arrive after
+// its round is over; it is still the best reason known. Callers receive these errors, so a recorded slice is never
+// modified.
+func (k *keeping) note(m *transport.Master, err error) {
+	known, _ := k.failure.(NodeFailures)
+	i, found := known.find(m.Index)
+	if known = slices.Clone(known); !found {
+		known = slices.Insert(known, i, NodeFailure{})
 	}
-	n.failure = known
+	known[i] = failureOf(m, k.of.key, err)
+	k.failure = known
+}
+
+// noteOthers records what err says of the masters whose failure is not known. nil is no failure.
+func (k *keeping) noteOthers(err func(master int) error) {
+	known, _ := k.failure.(NodeFailures)
+	for i, m := range k.of.e.masters {
+		if _, found := known.find(i); !found {
+			if err := err(i); err != nil {
+				k.note(m, err)
+			}
+		}
+	}
 }
 
 // noteAnswer removes the failure of a master that renews again.
-func (n *renewal) noteAnswer(master int) {
-	known, _ := n.failure.(NodeFailures)
+func (k *keeping) noteAnswer(master int) {
+	known, _ := k.failure.(NodeFailures)
 	i, found := known.find(master)
 	if !found {
 		return
 	}
-	if n.failure = nil; len(known) > 1 {
-		n.failure = slices.Delete(slices.Clone(known), i, i+1)
+	if k.failure = nil; len(known) > 1 {
+		k.failure = slices.Delete(slices.Clone(known), i, i+1)
 	}
 }
 
 // noteSilence records the masters that have not answered the round. An earlier failure says more than silence, so it
-// stays.
-func (h *hold) noteSilence(now clock.Instant) {
-	silence := h.silence(now)
-	for i, m := range h.e.masters {
-		known, _ := h.renewal.failure.(NodeFailures)
-		if _, found := known.find(i); !found && h.ballot.Votes().OwesRenewal(i) {
-			h.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(h.key.LockHash()).Addr(), Err: silence})
+// stays. If this process was late meanwhile, it may not have read an answer that came in time, or has asked late.
+func (k *keeping) noteSilence(now clock.Instant) {
+	h, sent := k.of, k.round.sent.Mono
+	silent := &NoReply{After: now.Mono - sent}
+	silence := error(silent)
+	if by := h.e.timers.Delayed(sent, now.Mono); by > silent.After/lateShare {
+		silence = &ProcessLate{By: by, Silence: silent}
+	}
+	k.noteOthers(func(master int) error {
+		if h.ballot.Votes().OwesRenewal(master) {
+			return silence
 		}
+		return nil
+	})
+	if k.failure == nil {
+		k.failure = silence
 	}
-	if h.renewal.failure == nil {
-		h.renewal.failure = silence
-	}
-}
-
-// silence returns the failure of a master that has not answered the round. If this process was late meanwhile, it may
-// not have read an answer that came in time, or has asked late.
-func (h *hold) silence(now clock.Instant) error {
-	sent := h.renewal.round.sent.Mono
-	silence := &NoReply{After: now.Mono - sent}
-	if by := h.e.timers.Delayed(sent, now.Mono); by > silence.After/lateShare {
-		return &ProcessLate{By: by, Silence: silence}
-	}
-	return silence
 }
 
 // noteAbsence records the masters that do not stand by the lease. They do not fail, but without them fewer failures are
 // enough to lose the lease.
-func (h *hold) noteAbsence() {
-	known, _ := h.renewal.failure.(NodeFailures)
-	for i, m := range h.e.masters {
-		vote := h.ballot.Vote(i)
-		if _, found := known.find(i); found || vote.Counts() && vote.Token == h.token() {
-			continue
+func (k *keeping) noteAbsence() {
+	k.noteOthers(func(master int) error {
+		vote := k.of.ballot.Vote(master)
+		if vote.Counts() && vote.Token == k.of.token() {
+			return nil
 		}
-		err := vote.Err // why its last request failed
-		if err == nil {
-			err = errNotThere
-		}
-		h.renewal.noteFailure(NodeFailure{Index: i, Addr: m.At(h.key.LockHash()).Addr(), Err: err})
-	}
+		return cmp.Or(vote.Err, errNotThere) // why its last request failed
+	})
 }
 
 // errNotThere is the failure of a master that has answered, and has nothing to renew: it has lost the hold, or never
@@ -430,8 +422,9 @@ var errNotThere = errors.New("does not have the hold")
 
 // logFailures logs which servers did not renew the lease, under its mutex: one line for each server at growing
 // intervals, independent of how many leases it has. The loss of a lease is reported for each lease.
-func (h *hold) logFailures() {
-	causes, _ := h.renewal.failure.(NodeFailures)
+func (k *keeping) logFailures() {
+	h := k.of
+	causes, _ := k.failure.(NodeFailures)
 	for _, cause := range causes {
 		server := h.e.masters[cause.Index].At(h.key.LockHash())
 		pause, due := h.e.renewalOutages.due(server, h.e.clock.Now().Mono, 0)
@@ -474,17 +467,16 @@ func (l *Lease) Renew(ctx context.Context) error {
 		defer l.mu.Unlock()
 		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: cause}
 	}
-	r := h.renewal.round
-	if r == nil {
-		r = h.startRound(now)
+	if h.keeping.round == nil {
+		h.keeping.start(now)
 		h.setTimer() // for the end of the round, even if no renewal is scheduled
 	}
 	outcome := make(chan error, 1)
-	r.waiters = append(r.waiters, outcome)
+	h.keeping.round.waiters = append(h.keeping.round.waiters, outcome)
 	l.mu.Unlock()
 	select {
-	case err, ended := <-outcome:
-		if !ended { // abandoned
+	case err := <-outcome:
+		if err == errReplaced {
 			return l.Renew(ctx)
 		}
 		return err
@@ -493,104 +485,4 @@ func (l *Lease) Renew(ctx context.Context) error {
 	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}
-}
-
-// changedTTL is the TTL that SetTTL has given to a hold. A renewal with an earlier, shorter one may arrive after a
-// renewal with this one, and set the expiry back.
-type changedTTL struct {
-	ttl      time.Duration
-	until    time.Duration // from then on, by the monotonic clock, no renewal from before the change arrives
-	shortest time.Duration // of those that may arrive; math.MaxInt64 if all are answered
-	longest  time.Duration // that a master was ever asked for
-}
-
-// ttl returns for how long a renewal extends the hold, under mu.
-func (h *hold) ttl() time.Duration {
-	if h.extra == nil || h.extra.changed == nil {
-		return h.terms.TTL
-	}
-	return h.extra.changed.ttl
-}
-
-// longestTTL returns for how long a master may keep the hold after the last request, under mu.
-func (h *hold) longestTTL() time.Duration {
-	if h.extra == nil || h.extra.changed == nil {
-		return h.terms.TTL
-	}
-	return h.extra.changed.longest
-}
-
-// outlived is for how long after a change of the TTL a renewal from before it may arrive.
-const outlived = lateness + batchTimeout
-
-// trustedTTL returns for how long from its sending a renewal is trusted that has just been answered, under mu: for its
-// TTL, or for a shorter one of a renewal that may still arrive.
-func (h *hold) trustedTTL(ttl time.Duration, now clock.Instant) time.Duration {
-	if h.extra == nil || h.extra.changed == nil || now.Mono >= h.extra.changed.until {
-		return ttl
-	}
-	return min(ttl, h.extra.changed.shortest)
-}
-
-// noteUnanswered records, under mu, that a renewal with this TTL may arrive later if it failed without an answer. Every
-// answer to the script renew is passed here: the other scripts move no expiry of a grant that has the lease's token. A
-// renewal with the TTL of now, or with a longer one, sets no expiry back.
-func (h *hold) noteUnanswered(err error, ttl time.Duration, now clock.Instant) {
-	if err == nil || transport.DidNotRun(err) {
-		return
-	}
-	h.e.unansweredAt.Store(int64(now.Mono))
-	if ttl < h.ttl() {
-		c := h.extra.changed
-		c.shortest, c.until = min(c.shortest, ttl), max(c.until, now.Mono+lateness)
-	}
-}
-
-// changeTTL sets the TTL of all renewals from now on, under mu. Trust in the hold falls with the first of them. A
-// renewal of this hold may still arrive only if one of this engine had no answer lately.
-func (h *hold) changeTTL(ttl time.Duration, now clock.Instant) {
-	if h.extra == nil {
-		h.extra = new(extra)
-	}
-	c := &changedTTL{
-		ttl: ttl, until: now.Mono + outlived, shortest: math.MaxInt64, longest: max(ttl, h.longestTTL()),
-	}
-	if before := h.extra.changed; before != nil && now.Mono < before.until {
-		c.shortest = before.shortest
-	}
-	if at := time.Duration(h.e.unansweredAt.Load()); at > 0 && now.Mono < at+outlived {
-		c.shortest = min(c.shortest, h.ttl())
-	}
-	h.extra.changed = c
-}
-
-// SetTTL changes the TTL of the lease from now on, and renews it once as Renew does, with the same errors. It waits for
-// a renewal under way, whose TTL is the one before. After a failure the TTL is the new one as well. 0 leaves the TTL as
-// it is.
-func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
-	for ctx.Err() == nil { // not under mu: it is the caller's code
-		h := l.lock()
-		now := h.e.clock.Now()
-		if h.expire(now); h.phase != held {
-			l.mu.Unlock()
-			break
-		}
-		r := h.renewal.round
-		if r == nil {
-			if ttl > 0 {
-				h.changeTTL(ttl, now)
-			}
-			l.mu.Unlock()
-			break
-		}
-		over := make(chan error, 1)
-		r.waiters = append(r.waiters, over)
-		l.mu.Unlock()
-		select {
-		case <-over:
-		case <-ctx.Done():
-		case <-l.Done():
-		}
-	}
-	return l.Renew(ctx)
 }

@@ -74,7 +74,7 @@ func (l *Lease) ResetContended() {
 				if left.Add(-1) == 0 {
 					h := l.lock()
 					defer l.mu.Unlock()
-					h.pollContended()
+					h.keeping.poll()
 				}
 			})
 		}
@@ -106,13 +106,14 @@ func (h *hold) setContended() {
 
 // pollContended renews a shared hold, under mu, because the answer reports waiters. The server may have answered a
 // round that is under way before they queued, so another round follows it.
-func (h *hold) pollContended() {
+func (k *keeping) poll() {
+	h := k.of
 	switch {
 	case h.block() == 0 || h.phase != held || !h.terms.Renew:
-	case h.renewal.round != nil:
-		h.renewal.again = true
+	case k.round != nil:
+		k.again = true
 	default:
-		h.startRound(h.e.clock.Now())
+		k.start(h.e.clock.Now())
 		h.setTimer()
 	}
 }
