@@ -481,3 +481,28 @@ func followsInTheBackground(w *world) {
 	require.NoError(w, p.Close())
 	w.OnlyTokensLeft()
 }
+
+// A release that fails is reported also where the grant was not, since further events were waiting.
+func TestAReleaseThatFailsAfterAnOverflow(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		room := make(chan struct{})
+		var failed []error
+		p := w.Process(rwlock.WithBackgroundRelease(), rwlock.WithTrace(&rwlock.Trace{
+			Acquired:      func(context.Context, rwlock.TraceEvent) { <-room },
+			ReleaseFailed: func(_ context.Context, _ rwlock.TraceEvent, err error) { failed = append(failed, err) },
+		}))
+		held := p.Take("n", rwlock.Write)
+		for p.Stats().EventsDropped == 0 {
+			w.Release(held)
+			w.Settle()
+			held = p.Take("n", rwlock.Write)
+		}
+		close(room)
+		w.Settle()
+		w.FlushAll()
+		w.Release(held)
+		w.Settle()
+		require.Len(w, failed, 1)
+		require.ErrorIs(w, failed[0], rwlock.ErrLost)
+	})
+}

@@ -69,7 +69,7 @@ func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquis
 	h.name, h.mode, h.terms, h.begun = r.Name, r.Mode, r.Terms, now.Mono
 	id := ulidText(a.began)
 	h.id, h.key = e.keys.NewHold(id[:], r.Name)
-	observed := e.observers.hooks.ofHolds()
+	observed := e.observers.ofHolds
 	if r.Owner != "" || r.Block > 0 || r.Terms.MinHold > 0 || r.Terms.MaxHold > 0 || observed {
 		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
 		h.extra = &extra{owner: r.Owner, shared: shared, firstGrant: r.firstGrant, limit: clock.Never}

@@ -84,14 +84,6 @@ func beginMarking(h *hold) *mark {
 	return h.extra.mark
 }
 
-// markOf returns the mark of a hold, or nil.
-func markOf(h *hold) *mark {
-	if h.extra == nil {
-		return nil
-	}
-	return h.extra.mark
-}
-
 // addTo has a renewal mark the hold on this master, under mu, unless the master has confirmed the mark.
 func (m *mark) addTo(r *transport.Renewal, master int) *transport.Renewal {
 	if m == nil || m.on[master] {
@@ -272,7 +264,7 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	e, l := h.e, h.lease
 	within, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
 	defer cancel()
-	g := newGiving(h, hadUntilThen)
+	g := newGiving(h, h, adopting)
 	keys, proposal := e.keys.ForCall(h.key), e.tokens.proposalAfter(l.Token())
 	// The detaching process may have asked a master to take the hold back after it had lost it.
 	late := wire.Tombstone{TTL: wire.FormatMillis(lateness), Several: true}
@@ -293,7 +285,7 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	if end := l.endUnkept(); end != nil {
 		return end
 	}
-	failed := g.outcome()
+	failed := g.adopted()
 	if failed == nil {
 		return nil
 	}
@@ -301,30 +293,4 @@ func (a *adoption) takeOver(ctx context.Context) error {
 		failed.Err = errs.Cause(ctx)
 	}
 	return a.fail(failed)
-}
-
-// outcome returns nil if a quorum had the detached hold until now. A release without an answer may still run. One that
-// failed is repeated only if the adoption succeeds: otherwise another process may adopt the hold.
-func (g *giving) outcome() *Error {
-	g.mu.Lock()
-	found, causes := g.found(), g.causes()
-	failed := &Error{Got: g.had}
-	var again []func()
-	if g.taken = found == confirmed; g.taken {
-		again, g.postponed = g.postponed, nil
-	}
-	g.mu.Unlock()
-	switch found {
-	case confirmed:
-		for _, release := range again {
-			release()
-		}
-		return nil
-	case gone:
-		failed.Kind, failed.Err = Gone, errGone
-	default:
-		kind, forGood := g.h.e.refusal(causes)
-		failed.Kind, failed.Unknown, failed.Nodes, failed.Err = kind, !forGood, causes, errUntaken
-	}
-	return failed
 }

@@ -63,9 +63,9 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 		changed.TTL = ttl
 		terms = changed.Prepare()
 	}
-	r = Request{Name: h.name, Mode: mode, Terms: terms, Block: h.block(), From: h.id, Owner: h.namedOwner()}
-	if h.terms.MinHold > 0 {
-		r.firstGrant = h.extra.firstGrant
+	r = Request{Name: h.name, Mode: mode, Terms: terms, From: h.id}
+	if x := h.extra; x != nil {
+		r.Owner, r.Block, r.firstGrant = x.owner, x.shared.block, x.firstGrant
 	}
 	if r.Block > 0 {
 		r.Seen, r.TokenInUse = h.token(), h.extra.shared.tokenInUse
@@ -151,7 +151,7 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	e.registry.forget(from.id)
 	from.keeping.endRound(errReplaced)
 	l.mu.Unlock()
-	_, gone := from.giveBack(ctx, ctx.Done(), awaited, into).(*Loss)
+	_, gone := giveBack(ctx, ctx.Done(), from, into, awaited).(*Loss)
 	h := l.lock()
 	defer l.mu.Unlock()
 	switch {

@@ -79,7 +79,7 @@ func New(cfg Config) *Engine {
 		stop: make(chan struct{}), gone: make(chan struct{}),
 	}
 	// The parts hold atomics and mutexes, so they are filled in in place.
-	e.observers.hooks, e.observers.logger = cfg.Hooks, cfg.Logger
+	e.observers = observers{hooks: cfg.Hooks, ofHolds: cfg.Hooks.ofHolds(), logger: cfg.Logger}
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.timers = timerqueue.New(cfg.Clock, e.suspended)
 	e.scripts = make([]atomic.Pointer[scriptSet], n)

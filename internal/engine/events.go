@@ -60,43 +60,43 @@ func (h *Hooks) ofHolds() bool {
 // observers are the user's hooks and logger. They run on a goroutine of their own, in order: user code may block or
 // call the locker, and the events happen under a lease's mutex.
 type observers struct {
-	hooks  Hooks
-	logger *slog.Logger
-	relay  events.Relay
+	hooks   Hooks
+	ofHolds bool // a hook is set that gets a context
+	logger  *slog.Logger
+	relay   events.Relay
 }
 
 // offer queues an event, under mu or before the hold is registered. It may be dropped, and nothing depends on it.
 func (o *observers) offer(what What, h *hold, err error, left time.Duration) {
 	if hook := o.hooks.Of[what]; hook != nil {
-		ctx, event := h.context(), h.event()
+		ctx, event := h.extra.ctx, h.event()
 		o.relay.Offer(func() { hook(ctx, event, err, left) })
 	}
 }
 
 // warn logs a fault, and info logs its end.
 func (o *observers) warn(message string, attributes ...slog.Attr) {
-	o.log(slog.LevelWarn, message, attributes)
-}
-
-func (o *observers) info(message string, attributes ...slog.Attr) {
-	o.log(slog.LevelInfo, message, attributes)
-}
-
-func (o *observers) log(level slog.Level, message string, attributes []slog.Attr) {
 	if o.logger.Handler() != slog.DiscardHandler {
-		o.relay.Offer(func() { o.logger.LogAttrs(context.Background(), level, message, attributes...) })
+		o.relay.Offer(func() { o.logger.LogAttrs(context.Background(), slog.LevelWarn, message, attributes...) })
 	}
 }
 
-// acquired reports the grant of a hold, under mu. The end is reported only if the grant was, regardless of overflow in
+func (o *observers) info(message string, attributes ...slog.Attr) {
+	if o.logger.Handler() != slog.DiscardHandler {
+		o.relay.Offer(func() { o.logger.LogAttrs(context.Background(), slog.LevelInfo, message, attributes...) })
+	}
+}
+
+// acquired counts and reports the grant of a hold, under mu. The end is reported only if the grant was, regardless of overflow in
 // between, so that a hook that counts leases up and down comes out even, also over conversions. The grant is offered
 // even if only a hook of an end is set: ends are always taken, and only the grants bound how many there are.
 func (o *observers) acquired(h *hold) {
+	h.e.counters.acquired.Add(1)
 	hooks := &o.hooks.Of
 	if hooks[OnAcquired] == nil && hooks[OnReleased] == nil && hooks[OnExpired] == nil && hooks[OnLost] == nil {
 		return
 	}
-	ctx, event := h.context(), h.event()
+	ctx, event := h.extra.ctx, h.event()
 	h.unobserved = !o.relay.Offer(func() {
 		if hook := hooks[OnAcquired]; hook != nil {
 			hook(ctx, event, nil, 0)
@@ -104,11 +104,17 @@ func (o *observers) acquired(h *hold) {
 	})
 }
 
-// final reports the end of a hold, and what becomes of its release, under mu.
+// final reports the end of a hold, or that its release has failed, under mu. Nothing else tells the caller of the
+// failure, so it is offered even if the grant was dropped.
 func (o *observers) final(what What, h *hold, err error) {
-	if hook := o.hooks.Of[what]; hook != nil && !h.unobserved {
-		ctx, event := h.context(), h.event()
+	hook := o.hooks.Of[what]
+	switch {
+	case hook == nil:
+	case !h.unobserved:
+		ctx, event := h.extra.ctx, h.event()
 		o.relay.Final(func() { hook(ctx, event, err, 0) })
+	case what == OnReleaseFailed:
+		o.offer(what, h, err, 0)
 	}
 }
 
@@ -138,4 +144,15 @@ func (o *observers) warnOfLoss(h *hold, loss *Loss) {
 		attributes = append(attributes, slog.Any("error", cause))
 	}
 	o.warn("lease lost", attributes...)
+}
+
+// warnOfRelease counts and logs the error that Release returns. The log and the error agree on whether the release continues.
+func (o *observers) warnOfRelease(h *hold, failed *Error) {
+	h.e.counters.unconfirmed.Add(1)
+	message := "release not confirmed, trying again in the background"
+	if !failed.Unknown {
+		message = "release refused, the hold ends with its TTL"
+	}
+	o.warn(message,
+		slog.String("lock", h.name), slog.Uint64("token", uint64(h.token())), slog.Any("error", failed))
 }

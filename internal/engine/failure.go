@@ -40,9 +40,9 @@ func (a *acquisition) giveUp(f *Error) {
 // sent together. Those of other attempts are sent at once, since one that starts again waits for the answers itself.
 func (a *acquisition) withdraw(heir *hold) {
 	if h := a.hold; a.entry == Wait || !h.ballot.Votes().MayBeHeld() {
-		h.giveTogether(heir)
+		giveTogether(h, heir)
 	} else {
-		h.giveAtOnce(heir)
+		giveAtOnce(h, heir)
 	}
 }
 

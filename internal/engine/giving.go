@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -31,29 +32,6 @@ type release struct {
 	node   *transport.Node // that has confirmed it; see recentReleases
 }
 
-// releaseOn returns the release of what one master may have of this hold, under mu.
-//
-// Without a tombstone, a request that arrives after the release would be granted, and the lock would be held without a
-// holder for a TTL (cases no-tombstone and overtake). A request without an answer may be the one that was granted. An
-// earlier request that failed may still be on its way too, over a connection that was replaced since. It can do no harm
-// beyond the TTL of its grant, or once its connection is closed.
-func (h *hold) releaseOn(m *transport.Master, heir *hold) release {
-	e, kept := h.e, h.terms.TTL
-	r := release{of: e.releases[m.Index], key: h.key, hold: h.id, heir: heir}
-	if h.extra != nil {
-		r.minimum = h.keeping.minimum()
-		kept = max(h.keeping.longestTTL(), h.keeping.minimumLeft())
-	}
-	// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that is
-	// still on its way.
-	r.until = e.clock.Now().Add(kept + e.cfg.NodeTimeout)
-	if vote := h.ballot.Vote(m.Index); vote.Unanswered() {
-		late := wire.FormatMillis(min(max(kept, h.terms.MinHold), lateness))
-		r.tombstone = wire.Tombstone{TTL: late, Several: vote.MayArriveLate()}
-	}
-	return r
-}
-
 // lateness bounds how long a request may be on its way to a master after its client has given up on it. By then the
 // client's connection is closed.
 const lateness = time.Minute
@@ -79,7 +57,7 @@ func (r *release) Receive(result rueidis.RedisResult, sent clock.Instant) {
 // answered applies the answer. A release that failed is retried in the background until the hold has expired. It may
 // have run: the second run then finds the hold gone, and touches no other hold.
 func (r *release) answered(result rueidis.RedisResult, sent clock.Instant) (had bool, failure *NodeFailure) {
-	m, adopts := r.of.m, r.job != nil && r.job.asks == hadUntilThen
+	m, adopts := r.of.m, r.job != nil && r.job.by == adopting
 	if !adopts {
 		result = transport.OfAnyServer(result)
 	}
@@ -112,12 +90,11 @@ func (r *release) confirmed(reply wire.ReleaseReply) {
 	}
 }
 
-// giving is the release of one hold on several masters, or on a single one whose answer its caller does not wait for.
-// It counts the answers, and is unconfirmed until further ones change nothing. It outlives the call that waits for it,
-// because answers may arrive after the call's timeout.
+// giving is the release of one hold on its masters. It counts the answers, and is unconfirmed until further ones change
+// nothing. It outlives the call that waits for it, because answers may arrive after the call's timeout.
 type giving struct {
-	h         *hold
-	asks      question
+	h, heir   *hold // heir goes on in place of h, nil for none: see inherit
+	by        way
 	unawaited bool          // no caller waits for it, by its terms: the verdict goes to the hooks and to the logger
 	certain   chan struct{} // closed when further answers change nothing
 	releases  []release     // of each master; without a hold where none is posted
@@ -130,41 +107,121 @@ type giving struct {
 	taken       bool     // it has succeeded
 }
 
-func newGiving(h *hold, asks question) *giving {
-	e := h.e
-	e.unconfirmed.add(+1)
-	return &giving{h: h, asks: asks, certain: make(chan struct{}), releases: make([]release, len(e.masters))}
-}
-
-// way is how a hold is given back.
+// way is how a hold is given back, and what the answers are to show.
 type way uint8
 
 const (
-	awaited way = iota // a caller waits for the verdict
-	byTerms            // as awaited, unless the terms have the caller not wait
-	atOnce             // no caller waits, but single attempts do: see leaving
+	awaited  way = iota // a caller waits until a quorum does not have the hold, and may grant the lock to other holds
+	byTerms             // as awaited, unless the terms have the caller not wait
+	atOnce              // no caller waits, but single attempts do: see leaving
+	adopting            // a caller waits until it is known that a quorum had the hold until it was released
 )
 
-// give makes the releases of all that the masters may have of the hold, under mu, for the caller to post once mu is
+func newGiving(h, heir *hold, by way) *giving {
+	h.e.unconfirmed.add(+1)
+	releases := make([]release, len(h.e.masters))
+	return &giving{h: h, heir: heir, by: by, certain: make(chan struct{}), releases: releases}
+}
+
+// giveBack releases a hold that has ended, and waits for the verdict: at most for the release timeout, and not beyond
+// over, which is nil or the end of ctx. The releases on masters that have not answered by then continue in the
+// background, and Close waits for them.
+func giveBack(ctx context.Context, over <-chan struct{}, h, heir *hold, by way) error {
+	e := h.e
+	if len(e.masters) == 1 && (by == awaited || !h.terms.BackgroundRelease) {
+		alone := giving{h: h, heir: heir}
+		return alone.directly(ctx, over)
+	}
+	g := newGiving(h, heir, by)
+	h.lease.mu.Lock()
+	calls := g.calls(make(postings, 0, fewMasters))
+	h.lease.mu.Unlock()
+	if calls.post(); g.unawaited {
+		return nil
+	}
+	timeout := e.timeouts.start(e.cfg.ReleaseTimeout)
+	defer e.timeouts.stop(timeout)
+	return g.await(timeout.C, over)
+}
+
+// giveAtOnce gives the hold back in the background, under mu, and removes it from the registry. The releases are
+// counted first, so that Close sees either the hold or its releases. They are sent when mu is unlocked, and not
+// together with others, since the next single attempts of this process wait for the answers.
+func giveAtOnce(h, heir *hold) {
+	h.lease.mu.afterUnlock(newGiving(h, heir, atOnce).calls(nil).post)
+	h.e.registry.forget(h.id)
+}
+
+// giveTogether is giveAtOnce through the queues: the releases of a crowd that gives up are sent together.
+func giveTogether(h, heir *hold) {
+	g := giving{h: h, heir: heir}
+	g.withdrawUnsent()
+	for i, m := range h.e.masters {
+		if h.ballot.Vote(i).MayBeHeld() {
+			g.queue(m)
+		}
+	}
+	h.e.registry.forget(h.id)
+}
+
+// directly is giveBack on a single master, on the caller's goroutine. A request that was answered has run before the
+// release. For a request that was not answered, the release leaves a tombstone if it finds no hold.
+func (g *giving) directly(ctx context.Context, over <-chan struct{}) error {
+	h := g.h
+	e, m := h.e, h.e.masters[0]
+	var within context.Context
+	if over == nil {
+		alone := m.Detached(ctx, e.cfg.ReleaseTimeout)
+		defer alone.Stop()
+		within = alone
+	} else {
+		bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+		defer cancel()
+		within = bounded
+	}
+	h.lease.mu.Lock()
+	r := g.on(m) // answers may still arrive
+	h.lease.mu.Unlock()
+	keys := e.keys.All(r.key)
+	var array [3]string
+	args := r.request(e.clock.Now()).Args(array[:0])
+	result, sent := m.Do(within, e.scriptsOf(m).release, e.keys.OfScript(&keys), wire.Vote{}, args)
+	if result.NonRedisError() != nil && within.Err() != nil {
+		silence := &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
+		if over != nil && ctx.Err() != nil { // not a failure of the master, so no backoff delays other releases
+			pending := r
+			pending.announce()
+			pending.of.queue(r.key.LockHash()).add(&pending)
+			return g.unreleased(NodeFailures{failureOf(m, r.key, silence)}, 0)
+		}
+		result = rueidis.NewErrorResult(silence)
+	}
+	switch had, failure := r.answered(result, sent); {
+	case had:
+		return nil
+	case failure == nil:
+		return g.wasGone()
+	default:
+		return g.unreleased(NodeFailures{*failure}, 0)
+	}
+}
+
+// calls makes the releases of all that the masters may have of the hold, under mu, for the caller to post once mu is
 // unlocked. All masters get one token floor for the tokens that hand-offs mint. Several masters grant the next holder
 // at this moment, and its token needs no raise if they mint the same one.
 //
 // Without a caller that waits, the release on a server that fails goes with the next probe. No attempt waits for that:
 // it fails at once, as it would without the release.
-func (h *hold) give(by way, heir *hold, calls postings) (*giving, postings) {
+func (g *giving) calls(calls postings) postings {
+	h := g.h
 	e, lock := h.e, h.key.LockHash()
-	asks := doesNotHave
-	if by == atOnce {
-		asks = nothing
-	}
-	g := newGiving(h, asks)
-	if by == byTerms && h.terms.BackgroundRelease {
+	if g.by == byTerms && h.terms.BackgroundRelease {
 		// If so many releases have no answer, the servers are slower than their clients, and the caller waits.
 		if g.unawaited = e.inBackground.Add(1) <= releasesUnderWay; !g.unawaited {
 			e.inBackground.Add(-1)
 		}
 	}
-	h.withdrawUnsent()
+	g.withdrawUnsent()
 	keys, now, proposal := e.keys.ForCall(h.key), e.clock.Now(), e.tokens.proposalAfter(h.token())
 	var args []string // mostly the same for all masters
 	var tombstone wire.Tombstone
@@ -172,12 +229,12 @@ func (h *hold) give(by way, heir *hold, calls postings) (*giving, postings) {
 		switch r := &g.releases[i]; {
 		case !h.ballot.Vote(i).MayBeHeld(): // it has let go of it
 			g.count(i, false, nil)
-		case by == atOnce && m.At(lock).Failing():
-			h.queueRelease(m, heir)
+		case g.by == atOnce && m.At(lock).Failing():
+			g.queue(m)
 			g.count(i, false, nil)
 		default:
-			*r = h.releaseOn(m, heir)
-			if r.job = g; by == atOnce || g.unawaited {
+			*r = g.on(m)
+			if r.job = g; g.by == atOnce || g.unawaited {
 				r.left = r.of.leaving.add(lock)
 			}
 			if args == nil || r.tombstone != tombstone {
@@ -186,7 +243,38 @@ func (h *hold) give(by way, heir *hold, calls postings) (*giving, postings) {
 			calls = append(calls, r.posting(keys, args, proposal))
 		}
 	}
-	return g, calls
+	return calls
+}
+
+// queue hands the release on one master to its queue, under mu.
+func (g *giving) queue(m *transport.Master) {
+	r := g.on(m)
+	r.announce()
+	g.h.lease.mu.afterUnlock(func() { r.of.queue(r.key.LockHash()).add(&r) })
+}
+
+// on returns the release of what one master may have of the hold, under mu.
+//
+// Without a tombstone, a request that arrives after the release would be granted, and the lock would be held without a
+// holder for a TTL (cases no-tombstone and overtake). A request without an answer may be the one that was granted. An
+// earlier request that failed may still be on its way too, over a connection that was replaced since. It can do no harm
+// beyond the TTL of its grant, or once its connection is closed.
+func (g *giving) on(m *transport.Master) release {
+	h := g.h
+	e, kept := h.e, h.terms.TTL
+	r := release{of: e.releases[m.Index], key: h.key, hold: h.id, heir: g.heir}
+	if h.extra != nil {
+		r.minimum = h.keeping.minimum()
+		kept = max(h.keeping.longestTTL(), h.keeping.minimumLeft())
+	}
+	// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that is
+	// still on its way.
+	r.until = e.clock.Now().Add(kept + e.cfg.NodeTimeout)
+	if vote := h.ballot.Vote(m.Index); vote.Unanswered() {
+		late := wire.FormatMillis(min(max(kept, h.terms.MinHold), lateness))
+		r.tombstone = wire.Tombstone{TTL: late, Several: vote.MayArriveLate()}
+	}
+	return r
 }
 
 // posting returns the call for a release.
@@ -199,7 +287,8 @@ func (r *release) posting(keys, args []string, proposal int64) posting {
 
 // withdrawUnsent withdraws the requests that have not left, under mu. What never left needs no release: while a server
 // stands still, most of what is asked does not leave.
-func (h *hold) withdrawUnsent() {
+func (g *giving) withdrawUnsent() {
+	h := g.h
 	for i, m := range h.e.masters {
 		vote := h.ballot.Vote(i)
 		if vote.State == ballot.Asked && m.Withdraw(h.key.LockHash(), h.id) {
@@ -247,7 +336,7 @@ func (g *giving) report(err error) {
 		h.e.losses.add(h, err)
 		h.e.observers.warnOfLoss(h, err)
 	case *Error:
-		h.warnOf(err)
+		h.e.observers.warnOfRelease(h, err)
 	default:
 		return
 	}
@@ -270,13 +359,13 @@ func (g *giving) await(timeout <-chan time.Time, over <-chan struct{}) error {
 func (g *giving) verdict() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch g.found() {
+	switch g.found(g.had, g.hadNot) {
 	case gone:
-		return g.h.wasGone()
+		return g.wasGone()
 	case confirmed:
 		return nil
 	default:
-		failed := g.h.unreleased(g.failures, g.had+g.hadNot)
+		failed := g.unreleased(g.failures, g.had+g.hadNot)
 		failed.Nodes = g.causes()
 		return failed
 	}
@@ -284,13 +373,15 @@ func (g *giving) verdict() error {
 
 // wasGone returns the loss of a hold that did not stand any more when the release arrived, because the caller that
 // relied on it must know.
-func (h *hold) wasGone() *Loss {
+func (g *giving) wasGone() *Loss {
+	h := g.h
 	h.e.suspect(h.key.LockHash())
 	return &Loss{Name: h.name, Token: h.token(), Reason: Taken, by: h.e, lock: h.key.LockHash()}
 }
 
 // unreleased returns the error of a release that a quorum has not confirmed.
-func (h *hold) unreleased(failures NodeFailures, got int) *Error {
+func (g *giving) unreleased(failures NodeFailures, got int) *Error {
+	h := g.h
 	kind, forGood := h.e.refusal(failures)
 	return &Error{
 		Op: OpRelease, Kind: kind, Unknown: !forGood, Name: h.name, Need: h.e.quorum(), Got: got, Nodes: failures,
@@ -321,44 +412,59 @@ func (g *giving) postpone(r *release, cause error) bool {
 	return !g.taken
 }
 
-// question is what the answers to a release are to show. Answers that are enough for one question may be too few for
-// another.
-type question uint8
+// adopted returns nil if a quorum had the detached hold until now. A release without an answer may still run. One that
+// failed is repeated only if the adoption succeeds: otherwise another process may adopt the hold.
+func (g *giving) adopted() *Error {
+	g.mu.Lock()
+	found, causes := g.found(g.had, g.hadNot), g.causes()
+	failed := &Error{Got: g.had}
+	var again []func()
+	if g.taken = found == confirmed; g.taken {
+		again, g.postponed = g.postponed, nil
+	}
+	g.mu.Unlock()
+	switch found {
+	case confirmed:
+		for _, release := range again {
+			release()
+		}
+		return nil
+	case gone:
+		failed.Kind, failed.Err = Gone, errGone
+	default:
+		kind, forGood := g.h.e.refusal(causes)
+		failed.Kind, failed.Unknown, failed.Nodes, failed.Err = kind, !forGood, causes, errUntaken
+	}
+	return failed
+}
 
-const (
-	doesNotHave  question = iota // that a quorum does not have the hold any more, and may grant the lock to other holds
-	hadUntilThen                 // that a quorum had the hold until it was released
-	nothing                      // all answers are awaited
-)
-
+// finding is what the answers to a release show.
 type finding uint8
 
 const (
 	notKnown  finding = iota
-	confirmed         // the answers show it
+	confirmed         // what the way of the release is to show
 	gone              // a quorum no longer had the hold when the release arrived, so the lease protected nothing by then
 )
 
-func (q question) found(had, hadNot, need int) finding {
-	switch {
-	case q == nothing:
+// found returns what so many answers show.
+func (g *giving) found(had, hadNot int) finding {
+	switch need := g.h.e.quorum(); {
+	case g.by == atOnce: // all answers are awaited
 		return notKnown
 	case hadNot >= need:
 		return gone
-	case had >= need, q == doesNotHave && had+hadNot >= need:
+	case had >= need, g.by != adopting && had+hadNot >= need:
 		return confirmed
 	default:
 		return notKnown
 	}
 }
 
-// found returns what the answers show so far.
-func (g *giving) found() finding { return g.asks.found(g.had, g.hadNot, g.h.e.quorum()) }
-
 // isCertain reports whether the outstanding answers cannot change what is found. What holds if all of them go one way,
 // and if all go the other, holds for any mixture.
 func (g *giving) isCertain() bool {
-	found, open, need := g.found(), len(g.releases)-g.had-g.hadNot-len(g.failures), g.h.e.quorum()
+	found, open := g.found(g.had, g.hadNot), len(g.releases)-g.had-g.hadNot-len(g.failures)
 	return open == 0 || found != notKnown &&
-		found == g.asks.found(g.had+open, g.hadNot, need) && found == g.asks.found(g.had, g.hadNot+open, need)
+		found == g.found(g.had+open, g.hadNot) && found == g.found(g.had, g.hadNot+open)
 }

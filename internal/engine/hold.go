@@ -62,22 +62,11 @@ type extra struct {
 
 // owner returns the owner's ULID. If the caller named none, it is the hold's id, and no hold can join it.
 func (h *hold) owner() string {
-	if named := h.namedOwner(); named != "" {
-		return named
+	if h.extra != nil && h.extra.owner != "" {
+		return h.extra.owner
 	}
 	return h.id
 }
-
-// namedOwner returns "" if the caller named no owner.
-func (h *hold) namedOwner() string {
-	if h.extra == nil {
-		return ""
-	}
-	return h.extra.owner
-}
-
-// context returns the context for the hooks of the hold.
-func (h *hold) context() context.Context { return h.extra.ctx }
 
 // block returns how many tokens a shared hold asks for; 0 for all other holds.
 func (h *hold) block() int {
@@ -167,7 +156,9 @@ func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bo
 		h.e.tokens.observe(token)
 	}
 	h.e.counters.held.Add(1)
-	h.reportGrant()
+	if h.unobserved = h.provisional; !h.provisional { // else it is reported once it is kept
+		h.e.observers.acquired(h)
+	}
 	// A grant from the queue, reported in any way, lasts for the hand-off TTL until it is confirmed. An answer can
 	// report one too: to a request that was repeated while the hold was granted. So the time that is left decides, not
 	// the way.
@@ -178,26 +169,18 @@ func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bo
 	h.setTimer()
 }
 
-// reportGrant counts and reports the grant, under mu. A provisional hold is reported once it is kept.
-func (h *hold) reportGrant() {
-	if h.unobserved = h.provisional; !h.provisional {
-		h.e.counters.acquired.Add(1)
-		h.e.observers.acquired(h)
-	}
-}
-
 // Fire is the timer's call at the hold's next moment. The timer may be late, or early because of a call that was under
 // way when it was moved, so Fire finds what is due from the clocks.
 func (h *hold) Fire(now clock.Instant) {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	h.expire(now)
-	if h.phase != held {
-		markOf(h).goOn(now)
-		return
+	switch h.expire(now); {
+	case h.phase == held:
+		h.keeping.fire(now)
+		h.setTimer()
+	case h.extra != nil:
+		h.extra.mark.goOn(now)
 	}
-	h.keeping.fire(now)
-	h.setTimer()
 }
 
 // setTimer sets the timer to the hold's next moment, under mu.
@@ -234,7 +217,10 @@ func (h *hold) stillHeld() bool {
 
 // loss describes the end of the hold for this reason, under mu.
 func (h *hold) loss(reason Reason, cause error) *Loss {
-	loss := &Loss{Name: h.name, Token: h.tokenInUse(), Reason: reason, Err: cause}
+	loss := &Loss{Name: h.name, Token: h.token(), Reason: reason, Err: cause}
+	if h.extra != nil {
+		loss.Token = h.extra.shared.inUse(loss.Token)
+	}
 	switch {
 	case reason == Taken:
 		loss.by, loss.lock = h.e, h.key.LockHash()
@@ -267,14 +253,14 @@ func (h *hold) lose(loss *Loss) {
 	if loss.Reason == Taken && h.extra != nil {
 		h.extra.firstGrant = 0 // it leaves no minimum behind: no quorum has it any more
 	}
-	h.giveTogether(nil)
+	giveTogether(h, nil)
 }
 
 // finish ends a granted hold, under mu, and with the standing hold the lease. It is the only way out of the phase held.
 // Trust ends first, for readers without the mutex. The contexts end when the mutex is unlocked, before the caller sends
 // any release. The caller has the registry forget the hold once its release is counted.
 func (h *hold) finish(end error) {
-	if end == ErrReleased {
+	if end == ErrReleased && h.extra != nil {
 		h.e.observers.final(OnReleased, h, nil)
 	}
 	h.phase = ended
@@ -295,7 +281,7 @@ func (h *hold) shutDown(in ...phase) {
 		h.asking.giveUp(h.asking.failure(Closed, ErrClosed))
 	case h.phase == held:
 		h.finish(ErrReleased)
-		h.giveTogether(nil)
+		giveTogether(h, nil)
 	}
 }
 

@@ -40,8 +40,8 @@ func (l *Lease) keep() bool {
 	if !h.stillHeld() {
 		return false
 	}
-	h.provisional = false
-	h.reportGrant()
+	h.provisional, h.unobserved = false, false
+	h.e.observers.acquired(h)
 	return true
 }
 

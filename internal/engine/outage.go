@@ -155,7 +155,7 @@ func (w *waitSets) reportUnreachable(n *transport.Node, hook Hook, cause error) 
 			continue
 		}
 		a.hold.lease.mu.Lock()
-		ctx, event := a.hold.context(), a.hold.event()
+		ctx, event := a.hold.extra.ctx, a.hold.event()
 		a.hold.lease.mu.Unlock()
 		w.e.observers.relay.Offer(func() { hook(ctx, event, cause, 0) })
 	}

@@ -146,7 +146,10 @@ func (k *keeping) ask(m *transport.Master, until clock.Instant) {
 	if id := h.id; h.block() > 0 {
 		renewal.Wanted = func() { h.hearContended(id) }
 	}
-	m.Renew(markOf(h).addTo(renewal, m.Index)) // it only joins a queue, so it need not wait until mu is unlocked
+	if h.extra != nil {
+		renewal = h.extra.mark.addTo(renewal, m.Index)
+	}
+	m.Renew(renewal) // it only joins a queue, so it need not wait until mu is unlocked
 }
 
 // answered applies one master's answer, of any round. Trust in the answer counts from the moment this request left. That

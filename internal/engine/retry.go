@@ -55,9 +55,6 @@ func (r *release) announce() {
 	}
 }
 
-// add queues a release that is counted already.
-func (p *releaseQueues) add(r *release) { p.queue(r.key.LockHash()).add(r) }
-
 // sendNow sends the releases that a single attempt for this lock waits for, also those behind a release without an
 // answer. The attempt then waits for one round trip and not for two, which a node timeout may be too short for.
 func (p *releaseQueues) sendNow(lock string) {
@@ -105,12 +102,12 @@ func (p *releaseQueues) repeat() {
 	p.mu.Unlock()
 	for _, q := range queues {
 		for _, r := range q.takeAll() {
-			p.add(r)
+			p.queue(r.key.LockHash()).add(r)
 		}
 	}
 	for _, r := range p.recent.take(p.m, p.e.clock.Now()) {
 		p.e.unconfirmed.add(+1)
-		p.add(r)
+		p.queue(r.key.LockHash()).add(r)
 	}
 }
 

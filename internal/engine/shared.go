@@ -31,15 +31,15 @@ func (l *Lease) Block() (first, last fencing.Token) {
 	return h.extra.shared.first, h.token()
 }
 
-// tokenInUse returns the token of the work that the hold protects now, under mu: of a shared hold one of its block. A
-// conversion that is under way has not begun to use its own block.
-func (h *hold) tokenInUse() fencing.Token {
-	if h.extra != nil && h.extra.shared.tokenInUse != nil {
-		if token := h.extra.shared.tokenInUse(); h.extra.shared.first <= token && token < h.token() {
+// inUse returns the token of the work that the hold protects now: of a shared hold one of its block, which ends with
+// last. A conversion that is under way has not begun to use its own block.
+func (s *sharedHold) inUse(last fencing.Token) fencing.Token {
+	if s.tokenInUse != nil {
+		if token := s.tokenInUse(); s.first <= token && token < last {
 			return token
 		}
 	}
-	return h.token()
+	return last
 }
 
 // OnContended calls f once when the lease is contended, at once if it already is. f must not block. It is for a lease
