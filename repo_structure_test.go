@@ -27,9 +27,8 @@ const (
 // scattered names the types whose methods stand in more files, because each of these files has one concern.
 var scattered = map[string]int{
 	"internal/engine.Engine":        16,
-	"internal/engine.Lease":         7,
+	"internal/engine.Lease":         6,
 	"internal/engine.acquisition":   3,
-	"internal/engine.hold":          10,
 	"internal/test/testkit.Process": 3,
 	"internal/test/testkit.World":   5,
 	"internal/transport.Master":     7,

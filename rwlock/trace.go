@@ -44,8 +44,8 @@ type Trace struct {
 	Lost func(context.Context, TraceEvent, *LostError)
 
 	// ReleaseFailed is called for a lease of WithBackgroundRelease, after Released, with the error that Release would have
-	// returned if it had waited for the answer: a *LostError, or the *QuorumError of a release that is not confirmed. It is
-	// called also where Acquired and Released were dropped.
+	// returned if it had waited for the answer: a *LostError, or the *QuorumError of a release that is not confirmed.
+	// It is called also where Acquired and Released were dropped.
 	ReleaseFailed func(context.Context, TraceEvent, error)
 
 	// Unreachable is called while no quorum answers a waiting acquisition. It is called for each server that does not

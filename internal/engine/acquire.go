@@ -308,7 +308,8 @@ func (a *acquisition) args(into []string) []string {
 		}.Args(into)
 	}
 	return wire.Acquire{
-		Hold: h.id, TTL: h.keeping.ttlArg(), Order: order(a.entry, len(h.e.masters) == 1), Details: a.detail, Adopts: a.adopts,
+		Hold: h.id, TTL: h.keeping.ttlArg(), Order: order(a.entry, len(h.e.masters) == 1), Details: a.detail,
+		Adopts: a.adopts,
 	}.Args(into)
 }
 
@@ -346,7 +347,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 		read = wire.ReadJoin
 	}
 	reply, err := readHold(r, read)
-	answer := h.answer(m, reply, err, sent)
+	answer := voter{h, m}.answer(reply, err, sent)
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	// A grant of the previous hold is not lost here: its release is under way, with a tombstone if this answer was
@@ -362,7 +363,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 		if a.entry == Wait || a.entry == Upgrade {
 			vote.Answered(ballot.Answer{Status: ballot.IsQueued})
 		}
-		h.granted(m, answer.Token, answer.Until)
+		voter{h, m}.granted(answer.Token, answer.Until)
 	} else {
 		vote.Answered(answer)
 	}

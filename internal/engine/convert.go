@@ -28,9 +28,10 @@ func (l *Lease) Convert(
 	remove := l.OnEnd(cancel)
 	defer remove()
 	into := &hold{lease: l, done: new(doneState)}
+	c := converting{l, into}
 	err = l.standing.Load().e.acquire(within, into, r)
 	if err == nil && alone != nil {
-		err = into.keepUntil(within, cancel, alone)
+		err = c.keepUntil(within, cancel, alone)
 	}
 	if err != nil {
 		l.mu.Lock()
@@ -46,7 +47,7 @@ func (l *Lease) Convert(
 		}
 		return err
 	}
-	return l.exchange(ctx, into)
+	return c.exchange(ctx)
 }
 
 // conversion returns the request for the hold in the other mode. The request names the hold that it replaces, so that a
@@ -73,10 +74,17 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 	return r, nil
 }
 
-// keepUntil keeps a second hold until alone returns. The end of the hold ends ctx, by cancel.
-func (h *hold) keepUntil(
+// converting is a conversion of a lease whose second hold is granted.
+type converting struct {
+	l    *Lease
+	into *hold
+}
+
+// keepUntil keeps the second hold until alone returns. The end of the hold ends ctx, by cancel.
+func (c converting) keepUntil(
 	ctx context.Context, cancel func(error), alone func(context.Context) error,
 ) error {
+	h := c.into
 	h.lease.mu.Lock()
 	h.done.add(&cancel, &h.lease.mu)
 	h.lease.mu.Unlock()
@@ -84,7 +92,7 @@ func (h *hold) keepUntil(
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	if !h.stillHeld() { // the error of alone would only be the end of ctx
-		return h.untaken()
+		return c.untaken()
 	}
 	return err
 }
@@ -98,7 +106,8 @@ func (e *Error) contradicts(mode fencing.Mode) bool {
 
 // untaken returns the failure of a conversion whose second hold has ended before the exchange, under mu: lost, or by
 // Close, which ends the lease too. It does not match the loss of that hold, because the lease keeps its standing hold.
-func (h *hold) untaken() *Error {
+func (c converting) untaken() *Error {
+	h := c.into
 	f := &Error{Op: OpAcquire, Kind: Closed, Name: h.name, Mode: h.mode, Need: h.e.quorum(), Err: ErrClosed}
 	loss, lost := h.done.err().(*Loss)
 	if !lost {
@@ -117,12 +126,12 @@ func (h *hold) untaken() *Error {
 	return f
 }
 
-// exchange replaces the standing hold by a second one, if the standing one has stood until now. Otherwise another
+// exchange replaces the standing hold by the second one, if the standing one has stood until now. Otherwise another
 // client may have held the lock in between (case upgrade-unheld of the model: a read that was not valid any more became
 // a write, and another client had written in between). If the second hold itself has ended since it was granted, the
 // error is untaken, and the lease keeps its hold.
-func (l *Lease) exchange(ctx context.Context, into *hold) error {
-	e := into.e
+func (c converting) exchange(ctx context.Context) error {
+	l, e, into := c.l, c.into.e, c.into
 	e.unconfirmed.add(+1) // before the registry forgets the old hold, so that Close sees one of the two
 	defer e.unconfirmed.add(-1)
 	from := l.lock()
@@ -133,12 +142,13 @@ func (l *Lease) exchange(ctx context.Context, into *hold) error {
 	}
 	if !into.stillHeld() { // between its grant and now
 		defer l.mu.Unlock()
-		return into.untaken()
+		return c.untaken()
 	}
 	// The subscribers stay with the lease: the release of the old hold must not end their contexts.
 	into.done, from.done = from.done, new(doneState)
-	l.standing.Store(into)                                    // before the end of the trust in the old hold, for readers without the mutex
-	if ttl := from.keeping.ttl(); ttl != into.keeping.ttl() { // it was set during the conversion
+	l.standing.Store(into) // before the end of the trust in the old hold, for readers without the mutex
+	if ttl := from.keeping.ttl(); ttl != into.keeping.ttl() {
+		// It was set during the conversion.
 		into.keeping.changeTTL(ttl, e.clock.Now())
 	}
 	if from.extra != nil && into.extra != nil { // the limit is that of the lease

@@ -6,20 +6,18 @@
 //	engine.go      Engine, which joins the parts; registry, the holds by their ids; Close, and the tasks that it awaits
 //	request.go     Request and Terms, the scripts of a master; postings, calls to several masters
 //	lease.go       Lease, a caller's handle: the mutex, the end and its subscribers, the standing hold
-//	hold.go        hold, one hold id on the masters: its grant, its deadline, its end; the masters' votes on it, what a
-//	               reply means, and which calls the ballot asks for
+//	hold.go        hold, one hold id on the masters: its grant, deadline and end, and the calls that its ballot asks for
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
 //	failure.go     how an acquisition ends without a lease
 //	many.go        group: asks for the holds of several locks, and keeps all of them or none
-//	handoff.go     the messages of the masters, and the grants in them
+//	handoff.go     voter, a master as one hold sees it: what is posted to it, what its replies and messages mean
 //	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes
 //	crowd.go       crowds, the acquisitions that wait in this process for their turn to ask
-//	renew.go       when a hold is extended, the round under way, and what a failed round says
-//	release.go     the ways to give a lease back
-//	giving.go      release, of a hold on one master; giving, all of them, with the count of the answers
-//	leaving.go     leaving, the releases of this process that its next requests for the lock follow
-//	retry.go       the releases that failed, and those of a crowd, in a releaseQueue for each server
-//	minimum.go     what a lease with a minimum leaves behind
+//	renew.go       keeping, the renewal of a hold: when, the round under way, and what a failed round says
+//	ttl.go         for how long the masters are to keep a hold: its TTL, which SetTTL changes, or a minimum
+//	giving.go      giving, every release of a hold, with the count of the answers; release, its part on one master
+//	retry.go       the releases that failed, and those of a crowd, in a releaseQueue for each server; leaving, the
+//	               releases of this process that its next requests for the lock follow
 //	convert.go     the second hold of a lease, in the other mode, and the exchange
 //	adopt.go       a hold that its process leaves to another one, which goes on with it
 //	shared.go      what a hold needs that goroutines share: a token block, and whether it is contended
@@ -41,11 +39,12 @@
 // waiters each master that is listened to adds one. A master that is more than one server adds one that watches which
 // servers these are, and a Cluster has a pipeline and a listener for each server that owns slots.
 //
-// A lease has one mutex, which guards its doneState and its holds, with their acquisitions and renewals. No mutex is
-// held over a network call; what is sent goes out once the lease's mutex is unlocked. Mutexes are taken in this order:
-// lease; wait sets, or the releases of a master and then their queue; the check of the masters; registry, tasks,
-// pipeline, timer queue, and the counts and outages that have a mutex of their own. An RWMutex calls LetGo under its
-// own mutex, which therefore comes before all of these.
+// A lease has one mutex, which guards its doneState and its holds, with the acquisition and the keeping of each. A
+// giving has one for its answers, and each queue of releases has one for what waits. No mutex is held over a network
+// call; what is sent goes out once the lease's mutex is unlocked. Mutexes are taken in this order: lease; wait sets, or
+// the releases of a master and then their queue; the check of the masters; registry, tasks, pipeline, timer queue,
+// giving, and the counts and outages that have a mutex of their own. An RWMutex calls LetGo under its own mutex, which
+// therefore comes before all of these.
 //
 // # The life of a hold
 //
@@ -74,8 +73,11 @@
 // Hand-off: the listener calls onMessage, handedOff (trusted if the message is from the very server with the known
 // clock; otherwise the waiter asks), Vote.Granted, decide, succeed, begin; await returns.
 //
-// Release: endByHolder, giveBack, giveDirectly; with several masters give, whose giving counts the answers. A hold that
-// ends without a caller that waits: giveAtOnce, or giveTogether for a crowd. What fails goes to the releaseQueue.
+// Renewal: keeping.plan decides when. The timer queue calls Fire, keeping.fire, start, and ask of each master; answered
+// counts one answer, and settle decides: succeeded, stalled, lose, or wait for more.
+//
+// Release: endByHolder, giveBack, giving.directly; with several masters giving.calls, and count for each answer. A hold
+// that ends without a caller that waits: giveAtOnce, or giveTogether for a crowd. What fails goes to the releaseQueue.
 //
 // Loss: the timer queue calls Fire, expire, lose, finish, fire. The contexts of the lease end, the rest is released.
 //

@@ -87,9 +87,9 @@ func (o *observers) info(message string, attributes ...slog.Attr) {
 	}
 }
 
-// acquired counts and reports the grant of a hold, under mu. The end is reported only if the grant was, regardless of overflow in
-// between, so that a hook that counts leases up and down comes out even, also over conversions. The grant is offered
-// even if only a hook of an end is set: ends are always taken, and only the grants bound how many there are.
+// acquired counts and reports the grant of a hold, under mu. The end is reported only if the grant was, regardless of
+// overflow in between, so that a hook that counts leases up and down comes out even, also over conversions. The grant
+// is offered even if only a hook of an end is set: ends are always taken, and only the grants bound how many there are.
 func (o *observers) acquired(h *hold) {
 	h.e.counters.acquired.Add(1)
 	hooks := &o.hooks.Of
@@ -146,7 +146,8 @@ func (o *observers) warnOfLoss(h *hold, loss *Loss) {
 	o.warn("lease lost", attributes...)
 }
 
-// warnOfRelease counts and logs the error that Release returns. The log and the error agree on whether the release continues.
+// warnOfRelease counts and logs the error that Release returns. The log and the error agree on whether the release
+// continues.
 func (o *observers) warnOfRelease(h *hold, failed *Error) {
 	h.e.counters.unconfirmed.Add(1)
 	message := "release not confirmed, trying again in the background"

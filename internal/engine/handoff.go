@@ -4,9 +4,12 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -39,9 +42,9 @@ func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text strin
 	}
 	switch message := message.(type) {
 	case wire.Handoff:
-		h.handedOff(m, from, message)
+		voter{h, m}.handedOff(from, message)
 	case wire.YieldRequest:
-		h.yieldRequested(m, message.Hold)
+		voter{h, m}.yieldRequested(message.Hold)
 	case wire.Contended:
 		h.hearContended(message.Hold)
 	case wire.BreakNotice:
@@ -49,13 +52,139 @@ func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text strin
 	}
 }
 
+// voter is a master as one hold sees it: what the hold sends to it, what it answers, and its messages.
+type voter struct {
+	h *hold
+	m *transport.Master
+}
+
+// post sends a call for the hold, under mu. counted gets the answer under mu, unless the hold was given up. The call is
+// sent when mu is unlocked.
+func (v voter) post(call transport.Call, read holdReader, counted func(wire.HoldReply, ballot.Answer, error)) {
+	h, m := v.h, v.m
+	// An answer counts for the hold that it was requested for. The acquisition may have given up that hold since.
+	id := h.id
+	call.Keys, call.Urgent, call.Replicated = h.e.keys.ForCall(h.key), true, true
+	to := func(r rueidis.RedisResult, sent clock.Instant) {
+		reply, err := readHold(r, read)
+		a := v.answer(reply, err, sent)
+		h.lease.mu.Lock()
+		defer h.lease.mu.Unlock()
+		if id == h.id && h.phase != ended {
+			counted(reply, a, err)
+		}
+	}
+	// The answer to a repeated call does not cover what the first one has written.
+	if call.To = transport.RepeaterFunc(to); h.e.confirmsHandOff() {
+		call.To = transport.ReceiverFunc(to)
+	}
+	h.lease.mu.afterUnlock(func() { m.Post(call) })
+}
+
+// raised counts the answer to a raise, under mu. The raise is a vote for the target only if the master itself answers
+// that it has counted the target (case raise-unheld: a raise of a hold that was gone counted a vote that was never
+// kept).
+func (v voter) raised(target fencing.Token, a ballot.Answer) {
+	v.h.ballot.Vote(v.m.Index).Raised(target, a)
+	v.h.changed(v.m)
+}
+
+// yielded counts the answer to a yield, under mu. The master may have kept the grant, with a new token, or may have
+// granted the hold again at once. If the grant went to an older hold, this hold waits behind it.
+func (v voter) yielded(token fencing.Token, r wire.HoldReply, a ballot.Answer, err error) {
+	h, m := v.h, v.m
+	h.ballot.Vote(m.Index).Yielded(token, a)
+	h.ballot.Vote(m.Index).Block(r.Token, r.First)
+	if acquisition := h.asking; acquisition != nil {
+		acquisition.decide()
+		if h.phase == asking {
+			acquisition.enqueue(m, r.Left, err)
+		}
+	}
+}
+
+// holdReader reads the reply of one of the scripts about one hold.
+type holdReader func(rueidis.RedisResult) (wire.HoldReply, error)
+
+// readHold reads a reply. A grant that too few replicas have is the error of the replicas, with the reply.
+func readHold(r rueidis.RedisResult, read holdReader) (wire.HoldReply, error) {
+	reply, err := read(r)
+	if err == nil {
+		return reply, nil
+	}
+	short, ok := unreplicated(err)
+	if !ok || transport.DidNotRun(err) {
+		return reply, err
+	}
+	reply, err = read(short.Reply)
+	if err == nil && reply.Status == wire.Granted { // other replies wrote nothing that counts
+		err = short
+	}
+	return reply, err
+}
+
+// answer converts the reply to an answer for the ballot. sent is the time just before the request left. It is the only
+// place that knows both the statuses of the scripts and the statuses of the ballot, so the ballot does not depend on
+// the scripts.
+func (v voter) answer(reply wire.HoldReply, err error, sent clock.Instant) ballot.Answer {
+	e, h, m := v.h.e, v.h, v.m
+	m.Sample(h.key.LockHash(), sent, reply.Micros)
+	if err != nil {
+		return e.noAnswer(m, err)
+	}
+	if len(e.masters) > 1 {
+		e.tokens.observeRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
+	}
+	switch reply.Status {
+	case wire.Granted:
+		left := min(reply.Left, h.terms.TTL) // a minimum is no reason for trust
+		return ballot.Answer{Status: ballot.IsGranted, Token: reply.Token, Until: e.drift.Trusted(sent, left)}
+	case wire.Queued:
+		return ballot.Answer{Status: ballot.IsQueued}
+	case wire.Absent:
+		return ballot.Answer{Status: ballot.IsAbsent}
+	case wire.OnlyReads:
+		return ballot.Answer{Status: ballot.IsReading}
+	case wire.Rival:
+		return ballot.Answer{Status: ballot.IsRival}
+	case wire.Abstains, wire.Changed:
+		// An abstention is not a vote, and reports when to ask again. If it has no time, or a time that no client of
+		// this set can have caused, the marker has to be read again.
+		if reply.Left == 0 || reply.Left > masterset.Quarantine(e.cfg.LongestTTL) {
+			e.masterSet.Recheck()
+		}
+		return ballot.Answer{Status: ballot.NoAnswer, Err: &Abstaining{reply.Left, e.masterSet.Defect(m.Index)}}
+	case wire.ClockAhead:
+		// Case floor-no-bound of the model: without that refusal one master with a clock that is ahead pulls all tokens
+		// to its clock.
+		return ballot.Answer{Status: ballot.IsRefused, Err: ErrServerClock}
+	default: // refused, or released before the request arrived
+		return ballot.Answer{Status: ballot.IsRefused}
+	}
+}
+
+// noAnswer returns the ballot's answer for a call that failed. It distinguishes whether the request may have run (then
+// a release has to follow it), whether asking again can help, and the cause of the failure. A grant that too few
+// replicas have stands on the master, so it has to be released, and asking again would find the same grant.
+func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
+	if transport.StaleMarker(err) {
+		e.masterSet.Recheck()
+	}
+	_, short := unreplicated(err)
+	return ballot.Answer{
+		Status: ballot.NoAnswer, Err: m.Explain(err), Unknown: !transport.DidNotRun(err), Short: short,
+		Permanent: short || m.Permanent(err), Conflict: transport.Conflict(err),
+	}
+}
+
 // yieldRequested offers the master's grant to a hold that comes first. A hold that is already held does not yield: it
 // stands on a quorum, so the other hold cannot have a quorum before the release.
-func (h *hold) yieldRequested(m *transport.Master, id string) {
+func (v voter) yieldRequested(id string) {
+	h := v.h
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	if h.phase == asking && id == h.id {
-		h.ballot.Vote(m.Index).YieldRequested()
+		h.ballot.Vote(v.m.Index).YieldRequested()
 		h.perform(h.ballot.Next(nil))
 	}
 }
@@ -65,8 +194,9 @@ func (h *hold) yieldRequested(m *transport.Master, id string) {
 // so much left as its TTL exceeds the most that can have gone by on the server's clock since the grant. If that is
 // unknown, or nothing is left, the waiter asks the master. A waiter that does not know at this moment that it is queued
 // there asks as soon as it does.
-func (h *hold) handedOff(m *transport.Master, from *transport.Node, g wire.Handoff) {
-	until, known := h.handoffTrust(m, from, g, h.e.clock.Now())
+func (v voter) handedOff(from *transport.Node, g wire.Handoff) {
+	h, m := v.h, v.m
+	until, known := v.handoffTrust(from, g, h.e.clock.Now())
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	if g.Contended && g.Hold == h.id {
@@ -76,7 +206,7 @@ func (h *hold) handedOff(m *transport.Master, from *transport.Node, g wire.Hando
 	case g.Hold != h.id || h.phase == ended:
 	case known:
 		h.ballot.Vote(m.Index).Block(g.Token, g.First)
-		h.granted(m, g.Token, until)
+		v.granted(g.Token, until)
 		h.changed(m)
 	case h.phase == asking && h.ballot.Vote(m.Index).State == ballot.Queued:
 		h.e.waiters[m.Index].wake(h.name)
@@ -95,9 +225,8 @@ func (h *hold) handedOff(m *transport.Master, from *transport.Node, g wire.Hando
 // Too little trust costs a round trip, too much is two holders. By the last sample the server's clock read at most s
 // when that request was sent, so now it reads at most s + (1 + drift) x (time since, by the clock that ran further).
 // That is taken for its time, and a message that was long under way grants what is left and no more.
-func (h *hold) handoffTrust(
-	m *transport.Master, from *transport.Node, g wire.Handoff, now clock.Instant,
-) (clock.Instant, bool) {
+func (v voter) handoffTrust(from *transport.Node, g wire.Handoff, now clock.Instant) (clock.Instant, bool) {
+	h, m := v.h, v.m
 	latest, known := m.MaxServerTime(h.key.LockHash(), from, g.Server, now)
 	left := g.TTL - time.Duration(max(latest-g.GrantedAt, 0))*time.Microsecond
 	if !known || left <= 0 || g.GrantedAt > latest || !m.Identified() {
@@ -108,7 +237,8 @@ func (h *hold) handoffTrust(
 
 // granted counts a grant that a message or a refresh reported, under mu: at once, or when it is confirmed. A vote has
 // at most one confirmation under way. A later grant is confirmed when the next refresh reports it.
-func (h *hold) granted(m *transport.Master, token fencing.Token, until clock.Instant) {
+func (v voter) granted(token fencing.Token, until clock.Instant) {
+	h, m := v.h, v.m
 	vote := h.ballot.Vote(m.Index)
 	if !h.e.confirmsHandOff() {
 		vote.Granted(token, until)
@@ -125,7 +255,7 @@ func (h *hold) granted(m *transport.Master, token fencing.Token, until clock.Ins
 			Key: h.key, Hold: id, TTL: ttl, Token: token,
 		},
 		Deadline: until,
-		Done:     func(renewed bool, err error, sent clock.Instant) { h.confirmed(m, id, token, renewed, err, sent) },
+		Done:     func(renewed bool, err error, sent clock.Instant) { v.confirmed(id, token, renewed, err, sent) },
 	}
 	h.lease.mu.afterUnlock(func() { m.Renew(renewal) })
 }
@@ -145,13 +275,12 @@ func (e *Engine) confirmsHandOff() bool { return e.replicated() || e.cfg.Confirm
 
 // confirmed applies the answer to the renewal of such a grant. A renewal without an answer may have moved the expiry on
 // the server, or may do so later, also after the lease has begun by another confirmation.
-func (h *hold) confirmed(
-	m *transport.Master, id string, token fencing.Token, renewed bool, err error, sent clock.Instant,
-) {
+func (v voter) confirmed(id string, token fencing.Token, renewed bool, err error, sent clock.Instant) {
+	h := v.h
 	answer := ballot.Answer{Status: ballot.IsAbsent}
 	switch {
 	case err != nil:
-		answer = h.e.noAnswer(m, err)
+		answer = h.e.noAnswer(v.m, err)
 	case renewed:
 		answer = ballot.Answer{Status: ballot.IsGranted, Token: token, Until: h.e.drift.Trusted(sent, h.terms.TTL)}
 	}
@@ -165,8 +294,8 @@ func (h *hold) confirmed(
 		h.broken(by)
 		return
 	}
-	h.ballot.Vote(m.Index).Confirmed(token, answer)
-	h.changed(m)
+	h.ballot.Vote(v.m.Index).Confirmed(token, answer)
+	h.changed(v.m)
 }
 
 // onListen is called when messages of a node arrive from now on, or of all nodes if the node is nil. Earlier messages

@@ -7,12 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -185,7 +182,11 @@ func (h *hold) Fire(now clock.Instant) {
 
 // setTimer sets the timer to the hold's next moment, under mu.
 func (h *hold) setTimer() {
-	h.e.timers.Set(&h.timer, h, min(h.ends(), h.keeping.next()))
+	at := min(h.trust.until().Mono, h.keeping.next())
+	if h.extra != nil {
+		at = min(at, h.extra.limit)
+	}
+	h.e.timers.Set(&h.timer, h, at)
 }
 
 // expire ends the hold if its time is over, under mu, regardless of calls under way. The masters keep it a little
@@ -264,10 +265,18 @@ func (h *hold) finish(end error) {
 		h.e.observers.final(OnReleased, h, nil)
 	}
 	h.phase = ended
-	h.trust.end()
+	h.trust.set(clock.Instant{})
 	h.e.counters.held.Add(-1)
 	h.e.timers.Cancel(&h.timer)
 	h.done.fire(end, &h.lease.mu)
+}
+
+// releaseSoon ends a hold that is held, under mu, and gives it back in the background.
+func (h *hold) releaseSoon() {
+	if h.stillHeld() {
+		h.finish(ErrReleased)
+		giveAtOnce(h, nil)
+	}
 }
 
 // shutDown ends the hold, because the engine is closed, if it is in one of these phases. Both ends leave releases to
@@ -283,6 +292,58 @@ func (h *hold) shutDown(in ...phase) {
 		h.finish(ErrReleased)
 		giveTogether(h, nil)
 	}
+}
+
+// hearContended handles a report that a waiter in another process is behind this hold. There are two sources of it: a
+// message, which is sent once, for the first waiter that queues, and may be lost; and the answer to a renewal.
+func (h *hold) hearContended(id string) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if id == h.id && h.phase != ended {
+		h.setContended()
+	}
+}
+
+// setContended records that the hold is contended, under mu.
+func (h *hold) setContended() {
+	if h.extra == nil { // not shared
+		return
+	}
+	shared := &h.extra.shared
+	shared.contended = true
+	if f := shared.onContended; f != nil {
+		shared.onContended = nil
+		h.lease.mu.afterUnlock(f)
+	}
+}
+
+// state returns what Holds shows of the hold, and whether it has not ended, under mu.
+func (h *hold) state() (s HoldState, stands bool) {
+	now := h.e.clock.Now()
+	if h.expire(now); h.phase == ended {
+		return s, false
+	}
+	s = HoldState{
+		Name: h.name, Owner: h.owner(), Hold: h.id, Meta: h.terms.Meta, Mode: h.mode, Token: h.token(),
+		Shared: h.block() > 0, Converts: !h.isStanding(),
+	}
+	if h.phase == asking || h.provisional {
+		s.Asking, s.Token, s.Age = true, 0, now.Mono-h.begun
+		if h.asking != nil {
+			s.Holder, s.Unreachable = h.asking.holder, h.e.cutOff(h.asking)
+		}
+		return s, true
+	}
+	waited := time.Duration(h.waited) * time.Millisecond
+	s.Age, s.Left = now.Mono-h.begun-waited, h.ends()-now.Mono
+	trusted := h.keeping.ttl()
+	if h.keeping.handOff {
+		trusted = h.terms.handoffTTL
+	}
+	if s.RenewalLate = h.keeping.due != clock.Never && h.trust.left(now) < trusted/2; s.RenewalLate {
+		s.Failure = h.keeping.failure
+	}
+	return s, true
 }
 
 // trust is a hold's deadline: the time until which a quorum of its votes is trusted. clock.Drift.Trusted counts the
@@ -305,11 +366,6 @@ func (t *trust) set(until clock.Instant) {
 // left returns how much longer the hold is trusted.
 func (t *trust) left(now clock.Instant) time.Duration { return t.until().Mono - now.Mono }
 
-func (t *trust) end() {
-	t.mono.Store(0)
-	t.wall.Store(0)
-}
-
 // What follows is for several masters: the operations that a ballot asks for, sent through the pipelines.
 
 // perform sends the operations that the ballot asks for, under mu.
@@ -320,137 +376,19 @@ func (h *hold) perform(actions []ballot.Action) {
 	proposal := h.e.tokens.proposal() // one for all masters, so that their answers agree
 	for _, action := range actions {
 		m := h.e.masters[action.Master]
+		v := voter{h, m}
 		call := transport.Call{Vote: m.Vote(proposal)}
 		// A ballot asks for a raise or a yield. Renewals and regains have a schedule of their own.
 		if action.Op == ballot.Yield {
 			call.Script, call.Args = h.e.scriptsOf(m).yield, wire.Yield{Hold: h.id, Token: action.Token}.Args(nil)
-			h.post(m, call, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
-				h.yielded(m, action.Token, r, a, err)
+			v.post(call, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
+				v.yielded(action.Token, r, a, err)
 			})
 		} else {
 			call.Script, call.Args = h.e.scriptsOf(m).raise, wire.Raise{Hold: h.id, Token: action.Token}.Args(nil)
-			h.post(m, call, wire.ReadRaise, func(_ wire.HoldReply, a ballot.Answer, _ error) {
-				h.raised(m, action.Token, a)
+			v.post(call, wire.ReadRaise, func(_ wire.HoldReply, a ballot.Answer, _ error) {
+				v.raised(action.Token, a)
 			})
 		}
-	}
-}
-
-// post sends a call for this hold, under mu. counted gets the answer under mu, unless the hold was given up. The call
-// is sent when mu is unlocked.
-func (h *hold) post(
-	m *transport.Master, call transport.Call, read holdReader, counted func(wire.HoldReply, ballot.Answer, error),
-) {
-	// An answer counts for the hold that it was requested for. The acquisition may have given up that hold since.
-	id := h.id
-	call.Keys, call.Urgent, call.Replicated = h.e.keys.ForCall(h.key), true, true
-	to := func(r rueidis.RedisResult, sent clock.Instant) {
-		reply, err := readHold(r, read)
-		a := h.answer(m, reply, err, sent)
-		h.lease.mu.Lock()
-		defer h.lease.mu.Unlock()
-		if id == h.id && h.phase != ended {
-			counted(reply, a, err)
-		}
-	}
-	// The answer to a repeated call does not cover what the first one has written.
-	if call.To = transport.RepeaterFunc(to); h.e.confirmsHandOff() {
-		call.To = transport.ReceiverFunc(to)
-	}
-	h.lease.mu.afterUnlock(func() { m.Post(call) })
-}
-
-// raised counts the answer to a raise, under mu. The raise is a vote for the target only if the master itself answers
-// that it has counted the target (case raise-unheld: a raise of a hold that was gone counted a vote that was never
-// kept).
-func (h *hold) raised(m *transport.Master, target fencing.Token, a ballot.Answer) {
-	h.ballot.Vote(m.Index).Raised(target, a)
-	h.changed(m)
-}
-
-// yielded counts the answer to a yield, under mu. The master may have kept the grant, with a new token, or may have
-// granted the hold again at once. If the grant went to an older hold, this hold waits behind it.
-func (h *hold) yielded(m *transport.Master, token fencing.Token, r wire.HoldReply, a ballot.Answer, err error) {
-	h.ballot.Vote(m.Index).Yielded(token, a)
-	h.ballot.Vote(m.Index).Block(r.Token, r.First)
-	if acquisition := h.asking; acquisition != nil {
-		acquisition.decide()
-		if h.phase == asking {
-			acquisition.enqueue(m, r.Left, err)
-		}
-	}
-}
-
-// holdReader reads the reply of one of the scripts about one hold.
-type holdReader func(rueidis.RedisResult) (wire.HoldReply, error)
-
-// readHold reads a reply. A grant that too few replicas have is the error of the replicas, with the reply.
-func readHold(r rueidis.RedisResult, read holdReader) (wire.HoldReply, error) {
-	reply, err := read(r)
-	if err == nil {
-		return reply, nil
-	}
-	short, ok := unreplicated(err)
-	if !ok || transport.DidNotRun(err) {
-		return reply, err
-	}
-	reply, err = read(short.Reply)
-	if err == nil && reply.Status == wire.Granted { // other replies wrote nothing that counts
-		err = short
-	}
-	return reply, err
-}
-
-// answer converts the reply to an answer for the ballot. sent is the time just before the request left. It is the only
-// place that knows both the statuses of the scripts and the statuses of the ballot, so the ballot does not depend on
-// the scripts.
-func (h *hold) answer(m *transport.Master, reply wire.HoldReply, err error, sent clock.Instant) ballot.Answer {
-	e := h.e
-	m.Sample(h.key.LockHash(), sent, reply.Micros)
-	if err != nil {
-		return e.noAnswer(m, err)
-	}
-	if len(e.masters) > 1 {
-		e.tokens.observeRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
-	}
-	switch reply.Status {
-	case wire.Granted:
-		left := min(reply.Left, h.terms.TTL) // a minimum is no reason for trust
-		return ballot.Answer{Status: ballot.IsGranted, Token: reply.Token, Until: e.drift.Trusted(sent, left)}
-	case wire.Queued:
-		return ballot.Answer{Status: ballot.IsQueued}
-	case wire.Absent:
-		return ballot.Answer{Status: ballot.IsAbsent}
-	case wire.OnlyReads:
-		return ballot.Answer{Status: ballot.IsReading}
-	case wire.Rival:
-		return ballot.Answer{Status: ballot.IsRival}
-	case wire.Abstains, wire.Changed:
-		// An abstention is not a vote, and reports when to ask again. If it has no time, or a time that no client of
-		// this set can have caused, the marker has to be read again.
-		if reply.Left == 0 || reply.Left > masterset.Quarantine(e.cfg.LongestTTL) {
-			e.masterSet.Recheck()
-		}
-		return ballot.Answer{Status: ballot.NoAnswer, Err: &Abstaining{reply.Left, e.masterSet.Defect(m.Index)}}
-	case wire.ClockAhead:
-		// Case floor-no-bound of the model: without that refusal one master with a clock that is ahead pulls all tokens
-		// to its clock.
-		return ballot.Answer{Status: ballot.IsRefused, Err: ErrServerClock}
-	default: // refused, or released before the request arrived
-		return ballot.Answer{Status: ballot.IsRefused}
-	}
-}
-
-// noAnswer returns the ballot's answer for a call that failed. It distinguishes whether the request may have run (then
-// a release has to follow it), whether asking again can help, and the cause of the failure. A grant that too few
-// replicas have stands on the master, so it has to be released, and asking again would find the same grant.
-func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
-	if transport.StaleMarker(err) {
-		e.masterSet.Recheck()
-	}
-	_, short := unreplicated(err)
-	return ballot.Answer{
-		Status: ballot.NoAnswer, Err: m.Explain(err), Unknown: !transport.DidNotRun(err), Short: short,
-		Permanent: short || m.Permanent(err), Conflict: transport.Conflict(err),
 	}
 }

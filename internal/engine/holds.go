@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/clock"
 )
 
 // HoldState is one hold of this process at one moment.
@@ -39,42 +38,6 @@ func (e *Engine) Holds() iter.Seq[HoldState] {
 			}
 		}
 	}
-}
-
-// State returns the state of the standing hold, and whether the lease has not ended.
-func (l *Lease) State() (s HoldState, stands bool) {
-	h := l.lock()
-	defer l.mu.Unlock()
-	return h.state()
-}
-
-// state returns what Holds shows of the hold, and whether it has not ended, under mu.
-func (h *hold) state() (s HoldState, stands bool) {
-	now := h.e.clock.Now()
-	if h.expire(now); h.phase == ended {
-		return s, false
-	}
-	s = HoldState{
-		Name: h.name, Owner: h.owner(), Hold: h.id, Meta: h.terms.Meta, Mode: h.mode, Token: h.token(),
-		Shared: h.block() > 0, Converts: !h.isStanding(),
-	}
-	if h.phase == asking || h.provisional {
-		s.Asking, s.Token, s.Age = true, 0, now.Mono-h.begun
-		if h.asking != nil {
-			s.Holder, s.Unreachable = h.asking.holder, h.e.cutOff(h.asking)
-		}
-		return s, true
-	}
-	waited := time.Duration(h.waited) * time.Millisecond
-	s.Age, s.Left = now.Mono-h.begun-waited, h.ends()-now.Mono
-	trusted := h.keeping.ttl()
-	if h.keeping.handOff {
-		trusted = h.terms.handoffTTL
-	}
-	if s.RenewalLate = h.keeping.due != clock.Never && h.trust.left(now) < trusted/2; s.RenewalLate {
-		s.Failure = h.keeping.failure
-	}
-	return s, true
 }
 
 // LostLease is the end of a hold without its holder's wish.

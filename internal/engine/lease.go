@@ -147,6 +147,13 @@ func (l *Lease) OnEnd(f func(error)) (remove func()) {
 	}
 }
 
+// State returns the state of the standing hold, and whether the lease has not ended.
+func (l *Lease) State() (s HoldState, stands bool) {
+	h := l.lock()
+	defer l.mu.Unlock()
+	return h.state()
+}
+
 // LoseAt ends a held lease, because the work under it with that token has reached a limit of its own. The lease has
 // ended when LoseAt returns, and is released in the background.
 func (l *Lease) LoseAt(limit time.Duration, token fencing.Token) {

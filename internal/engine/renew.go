@@ -152,8 +152,19 @@ func (k *keeping) ask(m *transport.Master, until clock.Instant) {
 	m.Renew(renewal) // it only joins a queue, so it need not wait until mu is unlocked
 }
 
-// answered applies one master's answer, of any round. Trust in the answer counts from the moment this request left. That
-// may be later than the start of the round, because the request may have waited in the pipeline.
+// ttlArg returns for how long a master is to keep the hold from now on: for the TTL, or for the minimum if that is
+// longer. The trust in the hold is that of the TTL.
+func (k *keeping) ttlArg() wire.Millis {
+	if k.of.extra != nil {
+		if left := max(k.ttl(), k.minimumLeft()); left != k.of.terms.TTL {
+			return wire.FormatMillis(left)
+		}
+	}
+	return k.of.terms.ttlArg
+}
+
+// answered applies one master's answer, of any round. Trust in the answer counts from the moment this request left,
+// which may be later than the start of the round, because the request may have waited in the pipeline.
 func (k *keeping) answered(m *transport.Master, ttl time.Duration, renewed bool, err error, sent clock.Instant) {
 	h := k.of
 	h.lease.mu.Lock()
@@ -195,6 +206,20 @@ func (k *keeping) answered(m *transport.Master, ttl time.Duration, renewed bool,
 		k.ask(m, until)
 	}
 	k.settle(now)
+}
+
+// poll renews a shared hold, because the answer reports waiters. The server may have answered a
+// round that is under way before they queued, so another round follows it.
+func (k *keeping) poll() {
+	h := k.of
+	switch {
+	case h.block() == 0 || h.phase != held || !h.terms.Renew:
+	case k.round != nil:
+		k.again = true
+	default:
+		k.start(h.e.clock.Now())
+		h.setTimer()
+	}
 }
 
 // settle applies the masters' answers. The deadline is the latest time until which a quorum is trusted.
@@ -269,7 +294,7 @@ func (k *keeping) regain(now clock.Instant) {
 			Script: h.e.scriptsOf(m).regain, Vote: m.Vote(h.e.tokens.proposal()), Args: regain.Args(nil),
 		}
 		ttl := k.ttl()
-		h.post(m, call, wire.ReadRegain, func(_ wire.HoldReply, a ballot.Answer, _ error) {
+		voter{h, m}.post(call, wire.ReadRegain, func(_ wire.HoldReply, a ballot.Answer, _ error) {
 			vote := h.ballot.Vote(m.Index)
 			vote.Regained(h.token(), a)
 			vote.Shorten(h.e.drift.Trusted(now, k.trustedTTL(ttl, h.e.clock.Now()))) // as a renewal
@@ -327,9 +352,8 @@ func (k *keeping) endRound(err error) {
 	}
 }
 
-// errReplaced ends the round of a hold that a conversion has replaced. Its answers do not count any more, and the end of
-// the lease does not end the wait either, because it stands on the new hold. The goroutines that wait for the round
-// continue with the new hold.
+// errReplaced ends the round of a hold that a conversion has replaced. Its answers do not count any more, and the lease
+// stands on the new hold, with which the goroutines that wait for the round go on.
 var errReplaced = errors.New("the hold was replaced")
 
 // whyExpired returns the reason that a hold was not renewed in time. A round under way is a failure too, caused by the
@@ -350,9 +374,9 @@ func (k *keeping) whyExpired(now clock.Instant) (Reason, error) {
 	}
 }
 
-// note records why a master did not renew, as a cause of a round that stalls, and of a loss. The answer may arrive after
-// its round is over; it is still the best reason known. Callers receive these errors, so a recorded slice is never
-// modified.
+// note records why a master did not renew, as a cause of a round that stalls, and of a loss. The answer may arrive
+// after its round is over; it is still the best reason known. Callers receive these errors, so a recorded slice is
+// never modified.
 func (k *keeping) note(m *transport.Master, err error) {
 	known, _ := k.failure.(NodeFailures)
 	i, found := known.find(m.Index)
@@ -488,4 +512,35 @@ func (l *Lease) Renew(ctx context.Context) error {
 	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}
+}
+
+// SetTTL changes the TTL of the lease from now on, and renews it once as Renew does, with the same errors. It waits for
+// a renewal under way, whose TTL is the one before. After a failure the TTL is the new one as well. 0 leaves the TTL as
+// it is.
+func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
+	for ctx.Err() == nil { // not under mu: it is the caller's code
+		h := l.lock()
+		now := h.e.clock.Now()
+		if h.expire(now); h.phase != held {
+			l.mu.Unlock()
+			break
+		}
+		r := h.keeping.round
+		if r == nil {
+			if ttl > 0 {
+				h.keeping.changeTTL(ttl, now)
+			}
+			l.mu.Unlock()
+			break
+		}
+		over := make(chan error, 1)
+		r.waiters = append(r.waiters, over)
+		l.mu.Unlock()
+		select {
+		case <-over:
+		case <-ctx.Done():
+		case <-l.Done():
+		}
+	}
+	return l.Renew(ctx)
 }

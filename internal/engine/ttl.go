@@ -1,25 +1,12 @@
 package engine
 
 import (
-	"context"
 	"math"
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
-	"github.com/seed74116694/fencelock/internal/wire"
 )
-
-// ttlArg returns for how long a master is to keep the hold from now on: for the TTL, or for the minimum if that is
-// longer. The trust in the hold is that of the TTL.
-func (k *keeping) ttlArg() wire.Millis {
-	if k.of.extra != nil {
-		if left := max(k.ttl(), k.minimumLeft()); left != k.of.terms.TTL {
-			return wire.FormatMillis(left)
-		}
-	}
-	return k.of.terms.ttlArg
-}
 
 // A lease with a minimum leaves its hold behind: the masters keep it as ended until the minimum has passed since the
 // first grant. That is so however the lease ends, by its caller, by Close, or by a loss. So that it is also so if the
@@ -85,8 +72,8 @@ func (k *keeping) longestTTL() time.Duration {
 // outlived is for how long after a change of the TTL a renewal from before it may arrive.
 const outlived = lateness + batchTimeout
 
-// trustedTTL returns for how long from its sending a renewal is trusted that has just been answered: for its
-// TTL, or for a shorter one of a renewal that may still arrive.
+// trustedTTL returns for how long from its sending a renewal is trusted that has just been answered: for its TTL, or
+// for a shorter one of a renewal that may still arrive.
 func (k *keeping) trustedTTL(ttl time.Duration, now clock.Instant) time.Duration {
 	h := k.of
 	if h.extra == nil || h.extra.changed == nil || now.Mono >= h.extra.changed.until {
@@ -95,9 +82,9 @@ func (k *keeping) trustedTTL(ttl time.Duration, now clock.Instant) time.Duration
 	return min(ttl, h.extra.changed.shortest)
 }
 
-// noteUnanswered records that a renewal with this TTL may arrive later if it failed without an answer. Every
-// answer to the script renew is passed here: the other scripts move no expiry of a grant that has the lease's token. A
-// renewal with the TTL of now, or with a longer one, sets no expiry back.
+// noteUnanswered records that a renewal with this TTL may arrive later if it failed without an answer. Every answer to
+// the script renew is passed here: the other scripts move no expiry of a grant that has the lease's token. A renewal
+// with the TTL of now, or with a longer one, sets no expiry back.
 func (k *keeping) noteUnanswered(err error, ttl time.Duration, now clock.Instant) {
 	h := k.of
 	if err == nil || transport.DidNotRun(err) {
@@ -110,8 +97,8 @@ func (k *keeping) noteUnanswered(err error, ttl time.Duration, now clock.Instant
 	}
 }
 
-// changeTTL sets the TTL of all renewals from now on. Trust in the hold falls with the first of them. A
-// renewal of this hold may still arrive only if one of this engine had no answer lately.
+// changeTTL sets the TTL of all renewals from now on. Trust in the hold falls with the first of them. A renewal of this
+// hold may still arrive only if one of this engine had no answer lately.
 func (k *keeping) changeTTL(ttl time.Duration, now clock.Instant) {
 	h := k.of
 	if h.extra == nil {
@@ -127,35 +114,4 @@ func (k *keeping) changeTTL(ttl time.Duration, now clock.Instant) {
 		c.shortest = min(c.shortest, k.ttl())
 	}
 	h.extra.changed = c
-}
-
-// SetTTL changes the TTL of the lease from now on, and renews it once as Renew does, with the same errors. It waits for
-// a renewal under way, whose TTL is the one before. After a failure the TTL is the new one as well. 0 leaves the TTL as
-// it is.
-func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
-	for ctx.Err() == nil { // not under mu: it is the caller's code
-		h := l.lock()
-		now := h.e.clock.Now()
-		if h.expire(now); h.phase != held {
-			l.mu.Unlock()
-			break
-		}
-		r := h.keeping.round
-		if r == nil {
-			if ttl > 0 {
-				h.keeping.changeTTL(ttl, now)
-			}
-			l.mu.Unlock()
-			break
-		}
-		over := make(chan error, 1)
-		r.waiters = append(r.waiters, over)
-		l.mu.Unlock()
-		select {
-		case <-over:
-		case <-ctx.Done():
-		case <-l.Done():
-		}
-	}
-	return l.Renew(ctx)
 }

@@ -356,7 +356,7 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 		return false
 	}
 	if answer.Status == ballot.IsGranted {
-		h.granted(w.m, answer.Token, answer.Until)
+		voter{h, w.m}.granted(answer.Token, answer.Until)
 	} else {
 		askAgain = h.ballot.Vote(w.m.Index).Refreshed(answer)
 	}
