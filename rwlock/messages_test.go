@@ -161,6 +161,7 @@ func withoutMessages(t *testing.T, client rueidis.Client) (locker *rwlock.Locker
 
 // Where messages cannot be had, that is told once with its cause, and those who wait are served all the same.
 func TestWithoutMessagesWaitersAsk(t *testing.T) {
+	t.Parallel() // its waiters ask once a second
 	for name, test := range map[string]struct {
 		server []string
 		acl    []string
@@ -174,6 +175,7 @@ func TestWithoutMessagesWaitersAsk(t *testing.T) {
 		"it has another name there": {server: []string{"--rename-command", "SUBSCRIBE", "LISTEN"}, cause: "unknown command"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			srv := testredis.Start(t, test.server...)
 			option := rueidis.ClientOption{}
 			if test.acl != nil {
