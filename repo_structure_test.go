@@ -33,11 +33,8 @@ var scattered = map[string]int{
 	"internal/test/testkit.World":   5,
 	"internal/transport.Master":     7,
 	"internal/transport.Node":       3,
-	"internal/transport.pipeline":   3,
-	"reentrant.Locker":              3,
-	"rwlock.Lease":                  3,
 	"rwlock.Locker":                 6,
-	"rwlock.RWMutex":                8,
+	"rwlock.RWMutex":                6,
 }
 
 // measured are the packages of the module that have enough code to get lost in.

@@ -75,7 +75,7 @@ func innermostLease(ctx context.Context) *leaseContext {
 // stands reports whether the section that the context belongs to has not ended.
 func (c *leaseContext) stands() bool {
 	if c.section != nil {
-		return c.section.stands()
+		return c.section.mutex.current.Load() == c.section // until it is unlocked, also if its lease was lost
 	}
 	return c.lease.Err() == nil
 }
@@ -86,13 +86,6 @@ func (c *leaseContext) mode() Mode {
 		return c.section.fence.mode()
 	}
 	return c.lease.Mode()
-}
-
-// endedContext returns a child of parent that is already cancelled.
-func endedContext(parent context.Context, cause error) context.Context {
-	ctx, cancel := context.WithCancelCause(parent)
-	cancel(cause)
-	return ctx
 }
 
 // limited returns ctx with the limit of WithMaxWait, which counts from begun; 0 is no limit. The limit has a cause of

@@ -360,10 +360,17 @@ func (s LostStats) Total() uint64 { return s.Gone + s.NotRenewed + s.Paused + s.
 // Stats returns the counters.
 func (l *Locker) Stats() Stats {
 	l.mustBeMade()
-	s := l.engine.Stats()
+	s, lingering := l.engine.Stats(), 0 // which may have changed when Stats returns
+	for m := range l.mutexes.each() {
+		m.mu.Lock()
+		if m.idleHold() != nil {
+			lingering++
+		}
+		m.unlock()
+	}
 	return Stats{
 		Held: s.Held, Waiting: s.Waiting, Unreachable: s.Unreachable, NoMessages: s.NoMessages,
-		Lingering: l.mutexes.lingering(),
+		Lingering: lingering,
 		Acquired:  s.Acquired, Contended: s.Contended, HandedOff: s.HandedOff, Adopted: s.Adopted,
 		Detached: s.Detached,
 		Failed:   FailedStats(s.Failed),

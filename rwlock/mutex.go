@@ -206,5 +206,7 @@ func (m *RWMutex) Context(parent context.Context) context.Context {
 	if s := m.current.Load(); s != nil {
 		return s.context(parent)
 	}
-	return endedContext(parent, fmt.Errorf("%w: %q", ErrNotHeld, m.name))
+	ctx, cancel := context.WithCancelCause(parent)
+	cancel(fmt.Errorf("%w: %q", ErrNotHeld, m.name))
+	return ctx
 }

@@ -237,7 +237,8 @@ func (m *RWMutex) lead(ctx context.Context, w *localqueue.Waiter, entry engine.E
 	m.current.Store(h.newSection(m, w.Mode()))
 	m.queue.AdmitLeader()
 	m.unlock()
-	m.watch(h)
+	m.watchContended(h)
+	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, h.lease.convertError(err)) })
 	return nil
 }
 

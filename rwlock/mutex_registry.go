@@ -116,19 +116,6 @@ func (r *mutexes) each() iter.Seq[*RWMutex] {
 	}
 }
 
-// lingering returns how many locks this process has without using them. It is for Stats: the number may have changed
-// when it returns.
-func (r *mutexes) lingering() (n int) {
-	for m := range r.each() {
-		m.mu.Lock()
-		if m.idleHold() != nil {
-			n++
-		}
-		m.unlock()
-	}
-	return n
-}
-
 // difference returns the error for a caller that finds the RWMutex of a name in use with other options. It names the
 // option that differs.
 func difference(name string, has, wants *settings.Lock) *OptionError {

@@ -60,12 +60,6 @@ func (h *remoteHold) nextBlock(linger time.Duration) int {
 	return int(min(max(2*int64(h.served), least), most))
 }
 
-// watch registers callbacks for the end of the lease and for waiters in other processes.
-func (m *RWMutex) watch(h *remoteHold) {
-	m.watchContended(h)
-	h.lease.inner.OnEnd(func(err error) { m.leaseEnded(h, h.lease.convertError(err)) })
-}
-
 // watchContended registers a callback for waiters in other processes that want the granted hold.
 func (m *RWMutex) watchContended(h *remoteHold) {
 	id := h.lease.inner.Hold()

@@ -102,10 +102,6 @@ func (s *section) Deadline() time.Time {
 	return deadline
 }
 
-// stands reports whether the section has a holder. It does not ask Redis: a section with a lost lease stands until it
-// is unlocked too.
-func (s *section) stands() bool { return s.mutex.current.Load() == s }
-
 // holder describes the section and the number of its holders as Inspect would, for the error of a goroutine that it
 // kept out. That goroutine has sent no request, because this process knows its own holders.
 func (s *section) holder(in int) *Holder {
