@@ -48,11 +48,11 @@ func (q *Queue) TryLeave() bool { return q.readers.leave() }
 
 // Readers returns the number of readers. It needs no mutex. While the caller has the mutex, the number stays zero or
 // stays above zero.
-func (q *Queue) Readers() int { return q.readers.number() }
+func (q *Queue) Readers() int { return int(q.readers.state.Load() / reader) }
 
 // Holders returns the number of holders.
 func (q *Queue) Holders() int {
-	n := q.readers.number()
+	n := q.Readers()
 	if q.writer || q.converting != nil {
 		n++
 	}
@@ -63,11 +63,11 @@ func (q *Queue) Holders() int {
 func (q *Queue) IsIdle() bool { return q.isUncontended() && !q.isHeld() }
 
 // IsOpen reports whether a reader that comes now has only readers ahead of it, so that it may enter.
-func (q *Queue) IsOpen() bool { return q.isUncontended() && q.readers.number() > 0 }
+func (q *Queue) IsOpen() bool { return q.isUncontended() && q.Readers() > 0 }
 
 // MayJoin reports whether the first waiter reads and all holders are readers, so that it may join them.
 func (q *Queue) MayJoin() bool {
-	return q.first != nil && q.first.mode == read && q.readers.number() > 0 && q.converting == nil
+	return q.first != nil && q.first.mode == read && q.Readers() > 0 && q.converting == nil
 }
 
 // Next returns the mode of the first waiter, and whether there is one.
@@ -87,7 +87,7 @@ func (q *Queue) isUncontended() bool {
 	return q.first == nil && q.leader == nil && q.converting == nil && !q.paused
 }
 
-func (q *Queue) isHeld() bool { return q.writer || q.converting != nil || q.readers.number() > 0 }
+func (q *Queue) isHeld() bool { return q.writer || q.converting != nil || q.Readers() > 0 }
 
 // mayLead reports whether a waiter may lead.
 func (q *Queue) mayLead() bool { return q.leader == nil && !q.paused && !q.isHeld() }

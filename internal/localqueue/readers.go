@@ -52,9 +52,6 @@ func (r *readers) leave() bool {
 
 func afterLeave(state int64) (int64, bool) { return state - reader, state >= 2*reader }
 
-// number returns how many readers there are. While the mutex is held, it stays zero or stays above zero.
-func (r *readers) number() int { return int(r.state.Load() / reader) }
-
 // enter adds a reader, under the mutex, and closes. AllowJoin decides whether more may join.
 func (r *readers) enter() { r.change(afterEnter) }
 
