@@ -78,7 +78,7 @@ var focus = []struct {
 		three + " -names 2 -long 10" + oblivion + " -gap 200ms", three + " -faults demote,refuse,blackhole -gap 300ms",
 		"-masters 3 -faults restart,restart-old,restart-warm,flush,save,demote,cut,freeze-server,kill-worker,replace",
 	}},
-	{regexp.MustCompile(`^internal/engine/(handoff|hold|renew|wait)|^internal/ballot/`), []string{
+	{regexp.MustCompile(`^internal/engine/(handoff|hold|renew|wait)|^internal/(ballot|schedule)/`), []string{
 		one + " -names 2 -forms lease,lease,pass,mutex -long 6" + slowLinks,
 		three + " -names 2 -forms lease,lease,convert -long 6" + badLinks,
 	}},

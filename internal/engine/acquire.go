@@ -11,6 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/schedule"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -483,11 +484,11 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 		a.queued = true
 		for i, other := range h.e.masters {
 			if other != m && h.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
-				h.e.waiters[i].add(a, 0, false)
+				h.e.waiters[i].add(a, schedule.Answer{})
 			}
 		}
 	}
-	h.e.waiters[m.Index].add(a, wake, transport.Refused(cause))
+	h.e.waiters[m.Index].add(a, schedule.Answer{Wake: wake, Refused: transport.Refused(cause)})
 	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it since
 		a.notified &^= told
 		h.e.waiters[m.Index].wake(h.name)

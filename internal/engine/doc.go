@@ -11,7 +11,7 @@
 //	failure.go     how an acquisition ends without a lease
 //	many.go        group: asks for the holds of several locks, and keeps all of them or none
 //	handoff.go     voter, a master as one hold sees it: what is posted to it, what its replies and messages mean
-//	wait.go        waitSets, the locks that this process waits for on one master, and their refreshes
+//	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer
 //	crowd.go       crowds, the acquisitions that wait in this process for their turn to ask
 //	renew.go       keeping, the renewal of a hold: when, the round under way, and what a failed round says
 //	ttl.go         for how long the masters are to keep a hold: its TTL, which SetTTL changes, or a minimum
@@ -28,10 +28,10 @@
 //	outage.go      servers that do not answer, and when each is reported next; servers that evict keys
 //
 // Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),
-// masterset (whether the masters are one usable set), wire (keys, arguments, replies and messages of the scripts),
-// transport (script calls, messages, and everything that concerns rueidis), clock (every deadline), timerqueue (every
-// timer of an engine, on one goroutine) and events (runs the user's loggers and hooks, on a goroutine that nothing
-// depends on).
+// schedule (when the waiters for a lock ask a master), masterset (whether the masters are one usable set), wire (keys,
+// arguments, replies and messages of the scripts), transport (script calls, messages, and everything that concerns
+// rueidis), clock (every deadline), timerqueue (every timer of an engine, on one goroutine) and events (runs the user's
+// loggers and hooks, on a goroutine that nothing depends on).
 //
 // # Goroutines and lock order
 //

@@ -99,8 +99,8 @@ func (w *waitSets) failed(name string, n *transport.Node, cause error) {
 func (w *waitSets) refused(name string, now time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s := w.byName[name]; s != nil && s.refused {
-		return now - s.refusedSince
+	if s := w.byName[name]; s != nil {
+		return s.schedule.RefusedFor(now)
 	}
 	return 0
 }
@@ -119,7 +119,7 @@ func (w *waitSets) servedLocked(n *transport.Node) {
 		return
 	}
 	for _, s := range w.byName {
-		if s.refused && s.node() == n {
+		if s.schedule.Refused() && s.node() == n {
 			return
 		}
 	}

@@ -5,12 +5,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/schedule"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -39,28 +39,19 @@ func newWaitSets(e *Engine, m *transport.Master) *waitSets {
 	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet)}
 }
 
-// waitSet holds the waiters of this process for one lock on one master. It refreshes all its waiters together, with one
-// call at a time, and asks early when an expiry may let a waiter enter.
+// waitSet holds the waiters of this process for one lock on one master. The schedule says when it asks for them all.
 type waitSet struct {
-	name         string
-	in           *waitSets // its mutex guards what follows
-	keys         []string
-	waiters      map[*acquisition]struct{}
-	every        time.Duration // the shortest interval that a waiter needs
-	due          time.Duration // when they are refreshed next
-	timer        timerqueue.Timer
-	busy         bool          // a refresh is under way
-	stale        bool          // a request arrived that the refresh under way may be too old for
-	quietSince   time.Duration // when a waiter was last added or granted
-	refused      bool          // the server's last answer: it cannot serve now, and sends no message when it can
-	refusedSince time.Duration
-	// While the server refuses, one waiter probes for all until askAllAt.
-	askAllAt time.Duration
+	name     string
+	in       *waitSets // its mutex guards what follows
+	keys     []string
+	waiters  map[*acquisition]struct{}
+	schedule schedule.Refreshes
+	timer    timerqueue.Timer
 }
 
-// add makes the acquisition one of the lock's waiters on this master, or asks about it again. It subscribes first, so
-// that the subscription stands before the refresh that finds missed grants.
-func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
+// add makes the acquisition one of the lock's waiters on this master, or asks about it again, after an answer to its
+// own request. It subscribes first, so that the subscription stands before the refresh that finds missed grants.
+func (w *waitSets) add(a *acquisition, answer schedule.Answer) {
 	w.m.Listen(a.hold.key.LockHash())
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,24 +59,19 @@ func (w *waitSets) add(a *acquisition, wake time.Duration, refused bool) {
 	s, now := w.byName[name], w.e.clock.Now().Mono
 	if s == nil {
 		s = &waitSet{
-			name: name, in: w, keys: w.e.keys.ForCall(a.hold.key), every: clock.Never, due: clock.Never, quietSince: now,
+			name: name, in: w, keys: w.e.keys.ForCall(a.hold.key), schedule: schedule.Begin(now),
 			waiters: make(map[*acquisition]struct{}),
 		}
 		w.byName[name] = s
 	}
 	s.waiters[a] = struct{}{}
-	s.every = min(s.every, a.hold.terms.refreshEvery())
-	if !refused {
-		s.quietSince = now
-	}
-	s.answered(now, refused)
-	s.setTimer(now, wake)
 	// A subscription that was made while the hold was asking has missed any earlier grant, and its wake-up did not find
 	// this waiter in the set.
 	if n := w.e.wakeUps.Load(); n != a.wakeUps {
-		a.wakeUps = n
-		s.askAt(now)
+		a.wakeUps, answer.Again = n, true
 	}
+	s.schedule.Add(now, a.hold.terms.refreshEvery(), w.e.subscriptionDown(s.keys[0]), answer)
+	s.setTimer()
 }
 
 // remove removes the acquisition, and the set with its last waiter. A refresh that is on its way still names the hold.
@@ -99,6 +85,7 @@ func (w *waitSets) remove(a *acquisition) {
 	}
 	if delete(s.waiters, a); len(s.waiters) == 0 {
 		delete(w.byName, a.hold.name)
+		s.schedule.End()
 		w.e.timers.Cancel(&s.timer)
 	}
 }
@@ -110,18 +97,18 @@ func (w *waitSets) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.byName {
-		s.askAllAt = 0
-		s.askAt(w.e.clock.Now().Mono)
+		s.schedule.WakeRefused(w.e.clock.Now().Mono)
+		s.setTimer()
 	}
 }
 
-// wake makes the waiters of one lock ask again. If a refresh is under way, Fire marks the set stale, and the set asks
-// once more after the answer.
+// wake makes the waiters of one lock ask again.
 func (w *waitSets) wake(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.byName[name]; s != nil {
-		s.askAt(w.e.clock.Now().Mono)
+		s.schedule.Wake(w.e.clock.Now().Mono)
+		s.setTimer()
 	}
 }
 
@@ -138,53 +125,11 @@ func (w *waitSets) all() (waiting []*acquisition) {
 // node returns the server that answers for this lock.
 func (s *waitSet) node() *transport.Node { return s.in.m.At(s.keys[0]) }
 
-// answered records whether the server refuses, under the mutex. When it stops refusing, all waiters that are not queued
-// ask.
-func (s *waitSet) answered(now time.Duration, refused bool) {
-	if s.refused && !refused {
-		s.askAt(now)
+// setTimer sets the timer as the schedule says, under the mutex.
+func (s *waitSet) setTimer() {
+	if at := s.schedule.At(); at != clock.Never {
+		s.in.e.timers.Set(&s.timer, s, at)
 	}
-	if refused && !s.refused {
-		s.refusedSince = now
-	}
-	s.refused = refused
-}
-
-// askAt schedules a refresh at this time or earlier, under the mutex.
-func (s *waitSet) askAt(at time.Duration) {
-	s.due = min(s.due, at)
-	s.in.e.timers.SetEarlier(&s.timer, s, s.due)
-}
-
-// If no message will arrive, because messages are not available or because the server refuses and so has no queue,
-// waiters ask at an interval that begins with pollMin and grows to the time since the last news, so that it doubles. A
-// server that refuses during a failover, or while a slot moves, may serve again at any moment.
-const (
-	pollMin     = 10 * time.Millisecond
-	refusedMost = 40 * time.Millisecond
-)
-
-// setTimer schedules the next refresh, under the mutex: the regular one, or an earlier one if an expiry may let a
-// waiter enter before that. A master in backoff is not asked before its backoff ends.
-//
-// A waiter's lease covers three refreshes, so that two may be lost. Asking early is for holds that expire without a
-// release. No message reports these, because no script runs at that moment.
-func (s *waitSet) setTimer(now, wake time.Duration) {
-	if len(s.waiters) == 0 {
-		return
-	}
-	pause := s.every
-	if s.in.e.subscriptionDown(s.keys[0]) {
-		pause = min(pause, max(pollMin, now-s.quietSince))
-	}
-	if s.refused {
-		pause = min(pause, max(pollMin, now-s.quietSince), refusedMost)
-	}
-	if wake > 0 {
-		pause = min(pause, wake+time.Millisecond) // the server counts whole milliseconds
-	}
-	backoff, _ := s.node().Backoff(now)
-	s.askAt(max(now+pause, backoff))
 }
 
 // subscriptionDown reports whether so many masters cannot send the hand-off messages of this lock that no quorum can.
@@ -193,40 +138,31 @@ func (e *Engine) subscriptionDown(lock string) bool {
 	return e.count(down) > len(e.masters)-e.quorum()
 }
 
-// Fire refreshes the waiters that are queued here, and asks for the waiters that are not. The answers set the time of
-// the next refresh. The time that is set here covers answers that never arrive.
+// Fire refreshes the waiters that are queued here, and asks for the waiters that are not.
 func (s *waitSet) Fire(now clock.Instant) {
 	w := s.in
 	w.m.Listen(s.keys[0]) // the node may have changed
 	w.mu.Lock()
-	if until, cause := s.node().Backoff(now.Mono); cause != nil && len(s.waiters) > 0 {
-		w.e.timers.Set(&s.timer, s, until)
-		w.mu.Unlock()
+	backoff, _ := s.node().Backoff(now.Mono)
+	whom := s.schedule.Ask(now.Mono, backoff, w.e.subscriptionDown(s.keys[0]))
+	s.setTimer()
+	waiters := s.inOrder()
+	w.mu.Unlock()
+	if whom == schedule.Nobody {
 		return
 	}
-	// One refresh of a set at a time: over a slow link several would pile up, and the refreshes of a crowd would delay
-	// other locks.
-	busy, one := s.busy, s.refused && now.Mono < s.askAllAt
-	waiters := s.inOrder()
-	s.stale = s.stale || busy
-	s.due = clock.Never
-	s.setTimer(now.Mono, 0)
-	if !one {
-		s.askAllAt = now.Mono + s.every
-	}
-	w.mu.Unlock()
 	// The leases' mutexes are acquired one by one and not under this mutex, which is acquired under theirs.
 	proposal := w.e.tokens.proposal()
 	var queued []waiter
 	asked := false
 	for _, a := range waiters {
-		id, state := a.remind(w.m, proposal, one && asked)
+		id, state := a.remind(w.m, proposal, whom == schedule.One && asked)
 		asked = asked || state == ballot.Asked
 		if state == ballot.Queued {
 			queued = append(queued, waiter{a, id})
 		}
 	}
-	if !busy {
+	if len(queued) > 0 {
 		s.refresh(queued, proposal)
 	}
 }
@@ -272,11 +208,7 @@ type waiter struct {
 func (s *waitSet) refresh(batch []waiter, proposal int64) {
 	w := s.in
 	w.mu.Lock()
-	if s.busy || len(batch) == 0 {
-		w.mu.Unlock()
-		return
-	}
-	s.busy = true
+	s.schedule.Sent()
 	w.mu.Unlock()
 	refresh := wire.Refresh{Route: w.e.route(s.keys[0]), Holds: make([]string, len(batch))}
 	for i, waiter := range batch {
@@ -293,42 +225,34 @@ func (s *waitSet) refresh(batch []waiter, proposal int64) {
 func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.Instant) {
 	w := s.in
 	reply, err := wire.ReadRefresh(r, len(batch))
-	more, granted := reply.More == wire.MoreAdmits, false
-	// Without a reply nothing is known about any waiter. Each keeps its place if a later refresh comes before its lease
-	// ends.
+	next := schedule.Answer{Refused: transport.Refused(err), Again: reply.More == wire.MoreAdmits, Wake: reply.Left}
+	var answer ballot.Answer
 	if err != nil {
-		answer := w.e.noAnswer(w.m, err)
-		for _, waiter := range batch {
-			waiter.refreshed(w, answer)
-		}
+		// Nothing is known about any waiter. Each keeps its place if a later refresh comes before its lease ends.
+		answer = w.e.noAnswer(w.m, err)
 		w.failed(s.name, s.node(), err)
 	} else {
 		w.m.Sample(s.keys[0], sent, reply.Micros)
-		if reply.More == wire.MoreReads {
-			w.e.masterSet.Recheck()
-		}
-		for i, waiter := range batch {
+	}
+	if reply.More == wire.MoreReads {
+		w.e.masterSet.Recheck()
+	}
+	for i, waiter := range batch {
+		if err == nil {
 			state := reply.Waiters[i]
-			granted = granted || state.Status == wire.Granted
 			state.Left = min(state.Left, waiter.a.hold.terms.TTL) // a minimum is no reason for trust
-			unknown := waiter.refreshed(w, w.e.refreshAnswer(state, sent))
-			more = more || unknown
+			answer = w.e.refreshAnswer(state, sent)
 		}
+		next.Granted = next.Granted || answer.Status == ballot.IsGranted
+		next.Again = waiter.refreshed(w, answer) || next.Again
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.e.clock.Now().Mono
-	if granted {
-		s.quietSince = now
+	s.schedule.Answered(w.e.clock.Now().Mono, w.e.subscriptionDown(s.keys[0]), next)
+	s.setTimer()
+	if err == nil {
+		w.servedLocked(s.node())
 	}
-	s.refreshAnswered(now, err)
-	s.busy = false
-	s.setTimer(now, reply.Left)
-	// A request that arrived during this refresh may be newer than its answers, so the set is refreshed once more.
-	if (more || s.stale) && len(s.waiters) > 0 {
-		s.askAt(now)
-	}
-	s.stale = false
 }
 
 // refreshAnswer converts the state of one waiter in a refresh to an answer for the ballot. Trust counts from the time
@@ -362,14 +286,6 @@ func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
 	}
 	x.a.decide()
 	return askAgain
-}
-
-// refreshAnswered records the result of a refresh, under the mutex.
-func (s *waitSet) refreshAnswered(now time.Duration, err error) {
-	s.answered(now, transport.Refused(err))
-	if err == nil {
-		s.in.servedLocked(s.node())
-	}
 }
 
 // doRemaining does the work that a master has left to this client.

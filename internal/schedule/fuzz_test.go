@@ -1,0 +1,191 @@
+package schedule_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/schedule"
+)
+
+// FuzzRefreshes lets anything happen between waiters and a master, with a timer that is never late:
+//
+//   - nothing is asked while a refresh is under way, in a backoff, or after the end;
+//   - each waiter is asked for within its interval, or at once after a refresh or a backoff that lasts longer;
+//   - a wake-up is followed by a refresh, at once or after one that is under way;
+//   - while the server refuses, one waiter asks soon, and all do once in an interval or where another server may answer;
+//   - without messages that interval is no longer than the time since the last news;
+//   - without a cause nobody asks before the interval ends, which grows with the time since the last news.
+func FuzzRefreshes(f *testing.F) {
+	source := rand.NewChaCha8([32]byte{1})
+	for range 20 {
+		seed := make([]byte, 200)
+		_, _ = source.Read(seed)
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, events []byte) { play(t, events) })
+}
+
+// TestRefreshesAtRandom plays more runs than a fuzz target's seeds do.
+func TestRefreshesAtRandom(t *testing.T) {
+	source := rand.NewChaCha8([32]byte{2})
+	events := make([]byte, 150)
+	for range 5_000 {
+		_, _ = source.Read(events)
+		play(t, events)
+	}
+}
+
+// world is the waiters, the master and what has happened between them.
+type world struct {
+	t        testing.TB
+	r        schedule.Refreshes
+	now      time.Duration
+	backoff  time.Duration
+	silent   bool
+	planned  bool          // silent when the next refresh was last planned
+	deferred time.Duration // by the last backoff in which it was due
+	every    time.Duration // the shortest of the waiters
+	underWay bool
+	ended    bool
+	refused  bool
+	since    time.Duration // of the first refusal
+	news     time.Duration
+	asked    time.Duration // last
+	by       time.Duration // the end of the first interval of a waiter
+	woken    bool          // since then
+	expiry   time.Duration // after which there may be another answer
+	allAt    time.Duration // while the server refuses, when all are asked again
+}
+
+func play(t testing.TB, events []byte) {
+	const start = time.Hour
+	w := &world{t: t, now: start, news: start, asked: start, every: clock.Never, by: clock.Never, expiry: clock.Never}
+	w.r = schedule.Begin(start)
+	w.add(time.Second, schedule.Answer{})
+	for _, e := range events {
+		w.step(e%16, time.Duration(e/16))
+		w.mustPlan()
+	}
+}
+
+// step is one event; n is less than 16.
+func (w *world) step(event byte, n time.Duration) {
+	a := schedule.Answer{Refused: n%4 == 0, Granted: n%4 == 1, Again: n%8 == 2, Wake: n % 3 * 30 * time.Millisecond}
+	switch event {
+	case 0:
+		w.add((n+1)*100*time.Millisecond, a)
+	case 1:
+		w.r.Wake(w.now)
+		w.woken = true
+	case 2:
+		w.r.WakeRefused(w.now)
+		w.woken, w.allAt = true, 0
+	case 3:
+		w.silent = !w.silent
+	case 4:
+		w.backoff = w.now + n*50*time.Millisecond
+	case 5:
+		if n == 0 {
+			w.r.End()
+			w.ended = true
+		}
+	case 6, 7, 8, 9:
+		if w.underWay {
+			w.underWay = false
+			if a.Granted {
+				w.news = w.now
+			}
+			w.r.Answered(w.now, w.silent, a)
+			w.note(a)
+		}
+	default:
+		w.pass(n*n*5*time.Millisecond, n%2 == 0)
+	}
+}
+
+func (w *world) add(every time.Duration, a schedule.Answer) {
+	w.every, w.by = min(w.every, every), min(w.by, w.now+every)
+	if !a.Refused {
+		w.news = w.now
+	}
+	w.r.Add(w.now, every, w.silent, a)
+	w.note(a)
+}
+
+func (w *world) note(a schedule.Answer) {
+	w.woken = w.woken || a.Again || w.refused && !a.Refused
+	if a.Wake > 0 {
+		w.expiry = min(w.expiry, w.now+a.Wake+time.Millisecond)
+	}
+	if !w.refused {
+		w.since = w.now
+	}
+	w.refused, w.planned = a.Refused, w.silent
+}
+
+// pass lets time pass. The timer fires in it; with waiters that are queued a refresh leaves.
+func (w *world) pass(d time.Duration, queued bool) {
+	until := w.now + d
+	for at := w.r.At(); at <= until; at = w.r.At() {
+		w.now = max(w.now, at)
+		w.ask(queued)
+		w.mustPlan()
+	}
+	w.now = until
+}
+
+func (w *world) ask(queued bool) {
+	w.must(!w.underWay && !w.ended, "the timer was set")
+	whom := w.r.Ask(w.now, w.backoff, w.silent)
+	if w.backoff > w.now {
+		w.must(whom == schedule.Nobody, "asks in a backoff")
+		w.deferred = w.backoff
+		return
+	}
+	one := w.refused && w.now < w.allAt
+	w.must(whom != schedule.Nobody && one == (whom == schedule.One), "asks for the wrong waiters")
+	if !one {
+		w.allAt = w.now + w.every
+	}
+	if !w.woken {
+		pause := max(10*time.Millisecond, min(w.every, w.asked-w.news))
+		if w.refused {
+			pause = min(pause, 40*time.Millisecond)
+		}
+		w.must(w.now >= min(w.asked+pause, w.expiry), "asks too often")
+	}
+	w.asked, w.by, w.woken, w.expiry, w.planned = w.now, w.now+w.every, false, clock.Never, w.silent
+	if queued {
+		w.r.Sent()
+		w.underWay = true
+	}
+}
+
+// mustPlan requires that the next refresh is planned in time.
+func (w *world) mustPlan() {
+	at := w.r.At()
+	if w.underWay || w.ended {
+		w.must(at == clock.Never && w.r.Ask(w.now, 0, false) == schedule.Nobody, "asks twice, or after the end")
+		return
+	}
+	by := min(w.by, w.expiry)
+	if w.refused {
+		by = min(by, w.now+40*time.Millisecond)
+	}
+	if w.planned {
+		by = min(by, w.now+max(10*time.Millisecond, w.now-w.news))
+	}
+	if w.woken {
+		by = w.now
+	}
+	w.must(at <= max(by, w.now, w.deferred), "asks too late")
+	w.must(w.r.Refused() == w.refused && (!w.refused || w.r.RefusedFor(w.now) == w.now-w.since), "has another refusal")
+}
+
+func (w *world) must(is bool, what string) {
+	if !is {
+		w.t.Fatalf("%s at %v: %+v", what, w.now, w.r)
+	}
+}
