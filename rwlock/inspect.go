@@ -70,7 +70,7 @@ type State struct {
 // still be refused: for a quarantine, too few replicas, or a key that holds something else.
 func (l *Locker) Ping(ctx context.Context) error {
 	l.mustBeMade()
-	views, open := l.engine.Ping(ctx)
+	views, open := l.engine.Admin().Ping(ctx)
 	if !open {
 		return ErrClosed
 	}
@@ -100,7 +100,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	if invalid := settings.CheckName(name); invalid != nil {
 		return State{}, (*OptionError)(invalid)
 	}
-	views, open := l.engine.Inspect(ctx, name)
+	views, open := l.engine.Admin().Inspect(ctx, name)
 	if !open {
 		return State{}, ErrClosed
 	}
@@ -178,7 +178,7 @@ func (l *Locker) List(ctx context.Context, namePrefix string, opts ...ListOption
 			return
 		}
 		masters, silent := l.engine.Masters(), map[int]bool{}
-		for listed := range l.engine.List(ctx, namePrefix, s.free) {
+		for listed := range l.engine.Admin().List(ctx, namePrefix, s.free) {
 			state, err := State{}, convertError(listed.Err)
 			switch node, failed := err.(*NodeError); {
 			case err == nil:
@@ -244,7 +244,7 @@ func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...B
 	if ctx.Err() != nil {
 		return errs.Cause(ctx)
 	}
-	err = l.engine.Break(ctx, name, hold, engine.Breaker{Who: l.defaults.Meta, Why: reason}, s.atOnce)
+	err = l.engine.Admin().Break(ctx, name, hold, engine.Breaker{Who: l.defaults.Meta, Why: reason}, s.atOnce)
 	if err == engine.ErrGone {
 		return fmt.Errorf("%w: hold %s of lock %q", ErrNotHeld, hold, name)
 	}

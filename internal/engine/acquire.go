@@ -109,7 +109,11 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 // run sends the requests and waits. If a method of ctx panics, no caller gets the lease, so the hold is given back.
 func (a *acquisition) run(ctx context.Context) error {
 	e, returned := a.hold.e, false
-	defer a.abandonUnless(&returned)
+	defer func() {
+		if !returned {
+			a.abandon()
+		}
+	}()
 	if a.entry == Wait && e.crowds.asking.Load() > nearMost && e.crowds.keepBack(a) {
 		// Whoever leaves the crowd asks for it.
 	} else if len(e.masters) == 1 && !e.replicated() && !e.releases[0].leaving.any(a.hold.key.LockHash()) {
@@ -121,13 +125,6 @@ func (a *acquisition) run(ctx context.Context) error {
 	e.await(ctx, a)
 	returned = true
 	return a.outcome()
-}
-
-// abandonUnless ends the acquisition or the hold that it was granted, unless the call has returned.
-func (a *acquisition) abandonUnless(returned *bool) {
-	if !*returned {
-		a.abandon()
-	}
 }
 
 // abandon ends the acquisition, or the hold that it was granted.
@@ -383,8 +380,8 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	}
 	// That may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
 	h.changed(m)
-	if err == nil {
-		h.e.waiters[m.Index].served(m.At(h.key.LockHash()))
+	if w := h.e.waiters[m.Index]; err == nil && w.outages.any.Load() {
+		w.served(m.At(h.key.LockHash()))
 	}
 	if id != h.id || h.phase != asking || a.entry != Wait && a.entry != Upgrade {
 		return

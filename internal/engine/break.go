@@ -19,23 +19,23 @@ var ErrGone = errors.New("hold is gone")
 // Break makes a hold unrenewable on every master, and returns when a quorum does not have it any more: its process has
 // given it back, or it has expired. At once, and for a waiter, that is the case at once. A quorum has to carry it out,
 // else the error is an *Error. To repeat it is harmless.
-func (e *Engine) Break(ctx context.Context, name, hold string, by Breaker, atOnce bool) error {
+func (a Admin) Break(ctx context.Context, name, hold string, by Breaker, atOnce bool) error {
 	for first, pause := true, breakPoll; ; first, pause = false, min(2*pause, breakPollMost) {
-		answers, err := e.breakOnAll(ctx, name, hold, by, atOnce)
+		answers, err := a.breakOnAll(ctx, name, hold, by, atOnce)
 		if err != nil {
 			return err
 		}
 		gone, found := 0, false
-		for _, a := range answers {
-			if a.Broken != wire.BreakStands {
+		for _, reply := range answers {
+			if reply.Broken != wire.BreakStands {
 				gone++
 			}
-			found = found || a.Broken != wire.BreakGone
+			found = found || reply.Broken != wire.BreakGone
 		}
 		switch {
 		case first && !found:
 			return ErrGone
-		case gone >= e.quorum():
+		case gone >= a.e.quorum():
 			return nil
 		}
 		// Its process may give the hold back at any moment, and tells only waiters.
@@ -43,7 +43,7 @@ func (e *Engine) Break(ctx context.Context, name, hold string, by Breaker, atOnc
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return errs.Cause(ctx)
-		case <-e.life.Done():
+		case <-a.e.life.Done():
 			return ErrClosed
 		}
 	}
@@ -56,10 +56,10 @@ const (
 )
 
 // breakOnAll runs the script on every master and returns the answers of at least a quorum.
-func (e *Engine) breakOnAll(
+func (a Admin) breakOnAll(
 	ctx context.Context, name, hold string, by Breaker, atOnce bool,
 ) (answers []wire.BreakReply, err error) {
-	key := e.keys.Of(name)
+	e, key := a.e, a.e.keys.Of(name)
 	request := wire.Break{Hold: hold, AtOnce: atOnce, Late: wire.FormatMillis(lateness), By: by}
 	type answer struct {
 		m     *transport.Master

@@ -23,7 +23,7 @@
 //	shared.go      what a hold needs that goroutines share: a token block, and whether it is contended
 //	tokens.go      the token floor to propose to scripts
 //	events.go      the user's hooks and logger
-//	inspect.go     what the masters show of a lock
+//	inspect.go     Admin: what the masters show of a lock
 //	holds.go       what this process holds, waits for and has lost
 //	outage.go      servers that do not answer, and when each is reported next; servers that evict keys
 //
@@ -70,8 +70,8 @@
 // Lock: Acquire, askDirectly (one post for each of several masters), transport.Master.Do, answered, Vote.Answered,
 // decide, succeed, begin. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
 //
-// Hand-off: the listener calls onMessage, handedOff (trusted if the message is from the very server with the known
-// clock; otherwise the waiter asks), Vote.Granted, decide, succeed, begin; await returns.
+// A hand-off becomes a lease: the listener calls onMessage, handedOff (trusted if the message is from the very server
+// with the known clock; otherwise the waiter asks), Vote.Granted, decide, succeed, begin; await returns.
 //
 // Renewal: keeping.plan decides when. The timer queue calls Fire, keeping.fire, start, and ask of each master; answered
 // counts one answer, and settle decides: succeeded, stalled, lose, or wait for more.
@@ -80,6 +80,9 @@
 // that ends without a caller that waits: giveAtOnce, or giveTogether for a crowd. What fails goes to the releaseQueue.
 //
 // Loss: the timer queue calls Fire, expire, lose, finish, fire. The contexts of the lease end, the rest is released.
+//
+// An option of a lease is a field of Terms, one of all leases a field of Config. What only few holds need for it is in
+// extra, which is nil for the others.
 //
 // # What fails, and what follows
 //

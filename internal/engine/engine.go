@@ -182,14 +182,15 @@ func (e *Engine) quorum() int { return len(e.masters)/2 + 1 }
 // Masters returns how many there are.
 func (e *Engine) Masters() int { return len(e.masters) }
 
-// count returns how many masters satisfy is.
-func (e *Engine) count(is func(*transport.Master) bool) (n int) {
+// lost reports whether so many masters satisfy is that the others are no quorum.
+func (e *Engine) lost(is func(*transport.Master) bool) bool {
+	n := 0
 	for _, m := range e.masters {
 		if is(m) {
 			n++
 		}
 	}
-	return n
+	return 2*n >= len(e.masters)
 }
 
 // suspended checks every lease again after the wall clock has run ahead. A machine that slept for a minute wakes with

@@ -64,7 +64,7 @@ func TestCloseWaitsForAReleaseThatHasYetToBeSent(t *testing.T) {
 						time.Sleep(time.Millisecond) // until Close waits for something
 					})
 					<-closed
-					views, _ := other.Inspect(t.Context(), "n")
+					views, _ := other.Admin().Inspect(t.Context(), "n")
 					require.Len(t, views, masters)
 					for _, v := range views {
 						require.NoError(t, v.Err)

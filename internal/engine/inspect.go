@@ -34,26 +34,32 @@ type View struct {
 	Silent  bool // the master did not answer; else it answered, if only with Err
 }
 
+// Admin asks the masters what they have of locks, and breaks holds.
+type Admin struct{ e *Engine }
+
+// Admin returns it.
+func (e *Engine) Admin() Admin { return Admin{e} }
+
 // Inspect asks every master for the state of the lock, and changes nothing. Each view is of one master only: a lock
 // that one of several masters shows as held may have no holder, if no quorum shows the same. open is false after Close.
-func (e *Engine) Inspect(ctx context.Context, name string) (all []View, open bool) {
-	return e.views(func(m *transport.Master) View { return e.view(ctx, m, name) })
+func (a Admin) Inspect(ctx context.Context, name string) (all []View, open bool) {
+	return a.views(func(m *transport.Master) View { return a.view(ctx, m, name) })
 }
 
 // views calls ask for every master at once.
-func (e *Engine) views(ask func(m *transport.Master) View) (all []View, open bool) {
-	if e.registry.isClosed() {
+func (a Admin) views(ask func(m *transport.Master) View) (all []View, open bool) {
+	if a.e.registry.isClosed() {
 		return nil, false
 	}
-	views := make(chan View, len(e.masters))
-	for _, m := range e.masters {
+	views := make(chan View, len(a.e.masters))
+	for _, m := range a.e.masters {
 		// If the locker is closed in between, the masters that were asked answer into a channel that has room for all.
-		if !e.tasks.spawn(func() { views <- ask(m) }) {
+		if !a.e.tasks.spawn(func() { views <- ask(m) }) {
 			return nil, false
 		}
 	}
-	all = make([]View, len(e.masters))
-	for range e.masters {
+	all = make([]View, len(a.e.masters))
+	for range a.e.masters {
 		v := <-views
 		all[v.Index] = v
 	}
@@ -62,24 +68,24 @@ func (e *Engine) views(ask func(m *transport.Master) View) (all []View, open boo
 
 // Ping asks every server of each master whether it would grant a lock: whether it takes writes, runs the scripts and
 // evicts nothing. It writes nothing. A view has only the error, with a cure.
-func (e *Engine) Ping(ctx context.Context) (all []View, open bool) {
-	return e.views(func(m *transport.Master) View {
+func (a Admin) Ping(ctx context.Context) (all []View, open bool) {
+	return a.views(func(m *transport.Master) View {
 		v := View{Index: m.Index, Addr: m.Addr()}
-		bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+		bounded, cancel := context.WithTimeout(ctx, a.e.cfg.ReleaseTimeout)
 		defer cancel()
-		sent := e.clock.Now()
+		sent := a.e.clock.Now()
 		shards, _, err := m.Shards()
 		if err == nil && len(shards) == 0 {
 			err = transport.ErrNoSlots
 		}
 		for _, shard := range shards {
-			if err = e.ping(bounded, m, shard); err != nil {
+			if err = a.ping(bounded, m, shard); err != nil {
 				v.Addr = shard.Addr
 				break
 			}
 		}
 		if err != nil && bounded.Err() != nil {
-			err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
+			err = &transport.NoReply{After: a.e.clock.Now().Mono - sent.Mono}
 		}
 		v.Err = m.Explain(err)
 		if cure := transport.Cure(v.Err); cure != "" {
@@ -90,18 +96,18 @@ func (e *Engine) Ping(ctx context.Context) (all []View, open bool) {
 }
 
 // ping asks one server. In a Cluster it looks for a name of this server.
-func (e *Engine) ping(ctx context.Context, m *transport.Master, shard transport.Shard) error {
+func (a Admin) ping(ctx context.Context, m *transport.Master, shard transport.Shard) error {
 	var name string
 	key, err := shard.FindKey(ctx, func(yield func(string) bool) {
 		for i := range mostNames {
 			name = fmt.Sprintf("ping:%d", i)
-			if k := e.keys.All(e.keys.Of(name)); !yield(k[1]) { // a sorted set, as the check needs it
+			if k := a.e.keys.All(a.e.keys.Of(name)); !yield(k[1]) { // a sorted set, as the check needs it
 				return
 			}
 		}
 	})
 	if err == nil {
-		err = e.view(ctx, m, name).Err
+		err = a.view(ctx, m, name).Err
 	}
 	if err != nil {
 		return err
@@ -115,11 +121,11 @@ func (e *Engine) ping(ctx context.Context, m *transport.Master, shard transport.
 const mostNames = 4096 // some name of so many is in each server's slots
 
 // view asks one master for the state of the lock.
-func (e *Engine) view(ctx context.Context, m *transport.Master, name string) View {
-	bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+func (a Admin) view(ctx context.Context, m *transport.Master, name string) View {
+	bounded, cancel := context.WithTimeout(ctx, a.e.cfg.ReleaseTimeout)
 	defer cancel()
-	k := e.keys.All(e.keys.Of(name))
-	r, sent := m.Do(bounded, e.scriptsOf(m).inspect, k.OfLock(), wire.Vote{}, nil)
+	k := a.e.keys.All(a.e.keys.Of(name))
+	r, sent := m.Do(bounded, a.e.scriptsOf(m).inspect, k.OfLock(), wire.Vote{}, nil)
 	r = transport.OfAnyServer(r) // a view is no vote, so it does not matter which connection has it
 	reply, err := wire.ReadInspect(r)
 	if err == nil {
@@ -127,7 +133,7 @@ func (e *Engine) view(ctx context.Context, m *transport.Master, name string) Vie
 	}
 	// The time limit is this package's or the caller's. In both cases the master did not answer within it.
 	if err != nil && bounded.Err() != nil {
-		err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
+		err = &transport.NoReply{After: a.e.clock.Now().Mono - sent.Mono}
 	}
 	return View{
 		Index: m.Index, Addr: m.At(k[0]).Addr(), Token: reply.Token, Holders: reply.Holders, Waiters: reply.Waiters,
@@ -146,13 +152,13 @@ type Listed struct {
 // List yields each lock whose name begins with namePrefix and that some master shows as held or waited for; with free
 // also those that only have a token. It changes nothing. A server that fails is left out from there on, and the listing
 // of the others continues.
-func (e *Engine) List(ctx context.Context, namePrefix string, free bool) iter.Seq[Listed] {
+func (a Admin) List(ctx context.Context, namePrefix string, free bool) iter.Seq[Listed] {
 	return func(yield func(Listed) bool) {
 		l := &listing{
-			e: e, ctx: ctx, pattern: e.keys.Pattern(namePrefix), free: free, yield: yield,
-			listed: make(map[string]struct{}), silent: make([]error, len(e.masters)),
+			Admin: a, ctx: ctx, pattern: a.e.keys.Pattern(namePrefix), free: free, yield: yield,
+			listed: make(map[string]struct{}), silent: make([]error, len(a.e.masters)),
 		}
-		for _, m := range e.masters {
+		for _, m := range a.e.masters {
 			if !l.ofMaster(m) {
 				return
 			}
@@ -162,7 +168,7 @@ func (e *Engine) List(ctx context.Context, namePrefix string, free bool) iter.Se
 
 // listing is a List in progress. Its methods return false when the listing ends.
 type listing struct {
-	e        *Engine
+	Admin
 	ctx      context.Context
 	pattern  string
 	free     bool
@@ -290,7 +296,7 @@ func (l *listing) show(m *transport.Master, keys []string) (silence error, more 
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	own := l.views(m, names, nil)
+	own := l.ofLocks(m, names, nil)
 	var shown []string
 	var all [][]View // by name
 	for i, v := range own {
@@ -306,7 +312,7 @@ func (l *listing) show(m *transport.Master, keys []string) (silence error, more 
 		if other == m {
 			continue
 		}
-		for i, v := range l.views(other, shown, l.silent[other.Index]) {
+		for i, v := range l.ofLocks(other, shown, l.silent[other.Index]) {
 			all[i][other.Index] = v
 			if v.Silent {
 				l.silent[other.Index] = v.Err
@@ -325,14 +331,14 @@ func (l *listing) show(m *transport.Master, keys []string) (silence error, more 
 	return silence, true
 }
 
-// views returns the views of one master on these locks. A master that is silent is not asked.
-func (l *listing) views(m *transport.Master, names []string, silence error) []View {
+// ofLocks returns the views of one master on these locks. A master that is silent is not asked.
+func (l *listing) ofLocks(m *transport.Master, names []string, silence error) []View {
 	views := make([]View, len(names))
 	var asked sync.WaitGroup
 	for i, name := range names {
 		task := func() {
 			defer asked.Done()
-			views[i] = l.e.view(l.ctx, m, name)
+			views[i] = l.view(l.ctx, m, name)
 		}
 		asked.Add(1)
 		if silence != nil || !l.e.tasks.spawn(task) {

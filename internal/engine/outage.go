@@ -167,7 +167,7 @@ func (e *Engine) cutOff(a *acquisition) bool {
 	fails := func(m *transport.Master) bool {
 		return m.At(lock).Failing() || e.waiters[m.Index].refused(a.hold.name, now) >= refusalLasts
 	}
-	return e.count(fails) > len(e.masters)-e.quorum()
+	return e.lost(fails)
 }
 
 // evictions holds what the servers have said about evicting keys. A server is asked when it answers for the first time,

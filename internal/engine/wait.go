@@ -135,7 +135,7 @@ func (s *waitSet) setTimer() {
 // subscriptionDown reports whether so many masters cannot send the hand-off messages of this lock that no quorum can.
 func (e *Engine) subscriptionDown(lock string) bool {
 	down := func(m *transport.Master) bool { return m.SubscriptionDown(lock) }
-	return e.count(down) > len(e.masters)-e.quorum()
+	return e.lost(down)
 }
 
 // Fire refreshes the waiters that are queued here, and asks for the waiters that are not.
