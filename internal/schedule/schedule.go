@@ -65,7 +65,7 @@ func (r *Refreshes) RefusedFor(now time.Duration) time.Duration { return max(now
 func (r *Refreshes) Refused() bool { return r.refusedSince != clock.Never }
 
 // Add adds a waiter that has to be asked for at this interval, after the answer to its own request. Here and below, a
-// master is silent if no message will tell of a hand-off.
+// master is silent if its messages do not arrive.
 func (r *Refreshes) Add(now, every time.Duration, silent bool, a Answer) {
 	r.every = min(r.every, every)
 	if !a.Refused {
@@ -86,7 +86,7 @@ func (r *Refreshes) WakeRefused(now time.Duration) {
 // End is called when the last waiter has left.
 func (r *Refreshes) End() { r.every = 0 }
 
-// Ask returns whom to ask for now, and plans for an answer that brings nothing. A master in backoff is not asked before
+// Ask returns which waiters to ask for now, and plans for an answer that brings nothing. A master in backoff is not asked before
 // the backoff ends.
 func (r *Refreshes) Ask(now, backoff time.Duration, silent bool) Whom {
 	switch {
