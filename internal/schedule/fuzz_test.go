@@ -14,7 +14,7 @@ import (
 //   - nothing is asked while a refresh is under way, in a backoff, or after the end;
 //   - each waiter is asked for within its interval, or at once after a refresh or a backoff that lasts longer;
 //   - a wake-up is followed by a refresh, at once or after one that is under way;
-//   - while the server refuses, one waiter asks soon, and all do once in an interval or where another server may answer;
+//   - while the server refuses, one waiter asks soon, and all do once in an interval or if another server may answer;
 //   - without messages that interval is no longer than the time since the last news;
 //   - without a cause nobody asks before the interval ends, which grows with the time since the last news.
 func FuzzRefreshes(f *testing.F) {

@@ -86,8 +86,8 @@ func (r *Refreshes) WakeRefused(now time.Duration) {
 // End is called when the last waiter has left.
 func (r *Refreshes) End() { r.every = 0 }
 
-// Ask returns which waiters to ask for now, and plans for an answer that brings nothing. A master in backoff is not asked before
-// the backoff ends.
+// Ask returns which waiters to ask for now, and plans for an answer that brings nothing. A master in backoff is not
+// asked before the backoff ends.
 func (r *Refreshes) Ask(now, backoff time.Duration, silent bool) Whom {
 	switch {
 	case r.At() > now:
