@@ -295,19 +295,19 @@ func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
 		return nil // other readers stay; without trust the reader learns of the loss below
 	}
 
-	m.mu.Lock()
-	s = m.current.Load()
-	held, last := m.queue.Leave(mode)
-	if last {
-		m.current.Store(nil)
+	// While the caller is a holder the section stays the same, so the loss is looked for before it leaves.
+	var lost error
+	if s != nil && (s.limit != nil || !s.remote.trusted(now)) {
+		lost = s.lost()
 	}
+	m.mu.Lock()
+	if current := m.current.Load(); current != s { // a section that has begun since is trusted
+		s, lost = current, nil
+	}
+	held, last := m.queue.Leave(mode)
 	m.unlock()
 	if !held {
 		return fmt.Errorf("%w: %q for %s", ErrNotHeld, m.name, mode)
-	}
-	var lost error
-	if s.limit != nil || !s.remote.trusted(now) {
-		lost = s.lost()
 	}
 	if !last {
 		return lost
@@ -318,6 +318,9 @@ func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
 		lost = s.asLost(over) // by a limit that was reached a moment ago
 	}
 	if len(ends) > 0 {
+		m.mu.Lock()
+		m.current.Store(nil)
+		m.unlock()
 		ends.Cancel(over)
 		now = m.locker.engine.Now()
 	}

@@ -363,6 +363,23 @@ func TestALossOfAnRWMutexIsToldWithTheTokenOfItsSection(t *testing.T) {
 	}
 }
 
+// That holds also for a loss that no timer has noticed before the holder unlocks.
+func TestALossThatUnlockNoticesIsToldWithTheTokenOfItsSection(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var told []fencing.Token
+		clock := testkit.NewWallClock(0)
+		mu := w.Process(clock.Option(), rwlock.WithTrace(&rwlock.Trace{
+			Lost: func(_ context.Context, _ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, loss.Token) },
+		})).RWMutex("n")
+		require.NoError(w, mu.Lock(w.Ctx))
+		token := mu.Token()
+		clock.Step(w.TTL)
+		require.Equal(w, token, w.Loss(mu.Unlock(w.Ctx)).Token)
+		w.Pass(w.TTL)
+		require.Equal(w, []fencing.Token{token}, told)
+	})
+}
+
 // The end of a section at its limit is a loss like any other: it is counted, logged and traced, with the token that the
 // section had.
 func TestALimitOfAnRWMutexIsToldAsALoss(t *testing.T) {
