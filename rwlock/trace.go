@@ -45,7 +45,7 @@ type Trace struct {
 
 	// ReleaseFailed is called for a lease of WithBackgroundRelease, after Released, with the error that Release would have
 	// returned if it had waited for the answer: a *LostError, or the *QuorumError of a release that is not confirmed.
-	// It is called also where Acquired and Released were dropped.
+	// It is called also where Acquired and Released were dropped, unless it is dropped itself then.
 	ReleaseFailed func(context.Context, TraceEvent, error)
 
 	// Unreachable is called while no quorum answers a waiting acquisition. It is called for each server that does not

@@ -230,7 +230,6 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 	if err != nil {
 		// Nothing is known about any waiter. Each keeps its place if a later refresh comes before its lease ends.
 		answer = w.e.noAnswer(w.m, err)
-		w.failed(s.name, s.node(), err)
 	} else {
 		w.m.Sample(s.keys[0], sent, reply.Micros)
 	}
@@ -245,6 +244,9 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 		}
 		next.Granted = next.Granted || answer.Status == ballot.IsGranted
 		next.Again = waiter.refreshed(w, answer) || next.Again
+	}
+	if err != nil {
+		w.failed(s.name, s.node(), err) // without the waiters that the error has ended
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
