@@ -47,8 +47,9 @@ func TestCrowdDoesNotHoldUpOtherNames(t *testing.T) {
 	for i := range all {
 		all[i] = p.Acquire(w.Ctx, "crowd", rwlock.Read)
 	}
-	w.Eventually("all wait", func() bool { return p.Stats().Waiting == waiters })
-	require.EqualValues(t, perRefresh, w.Command("ZCARD", "fencelock:{crowd}:q"))
+	queued := func() any { return w.Command("ZCARD", "fencelock:{crowd}:q") }
+	w.Eventually("all wait", func() bool { return p.Stats().Waiting == waiters && queued() == int64(perRefresh) })
+	require.EqualValues(t, perRefresh, queued(), "the others wait in their process")
 
 	w.Command("CONFIG", "SET", "slowlog-max-len", "100000")
 	w.Command("CONFIG", "SET", "slowlog-log-slower-than", "100")

@@ -225,8 +225,8 @@ func (p *pump) write(deliver func(item) bool) {
 		if arrives := p.wire.link.pass(p.dir, it.call.isScript(), p.wire.gone); !arrives {
 			p.lost = true
 		}
-		if p.dir == ToServer {
-			p.wire.awaitStrays()
+		if p.dir == ToServer && !p.wire.awaitStrays() {
+			p.lost = true
 		}
 		switch {
 		case it.data == nil:

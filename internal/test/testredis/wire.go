@@ -75,17 +75,24 @@ func (w *wire) deliverStrays() {
 	w.strays = nil
 }
 
-// awaitStrays returns when what the client has sent may arrive.
-func (w *wire) awaitStrays() {
+// awaitStrays waits until what the client has sent may arrive, and reports whether it does: what a cut meets here is
+// lost, though the connection to the server closes a moment after the wire has gone.
+func (w *wire) awaitStrays() bool {
 	w.mu.Lock()
 	strays := w.strays
 	w.mu.Unlock()
 	if strays == nil {
-		return
+		return true
 	}
 	select {
 	case <-strays:
 	case <-w.gone:
+	}
+	select {
+	case <-w.gone:
+		return false
+	default:
+		return true
 	}
 }
 
