@@ -222,7 +222,7 @@ func operate(b *browser) {
 	b.until("document.querySelector('#leases td a')")
 	b.shoot(*screenshots, "operator")
 	b.evaluate("document.querySelector('#leases td a').click()")
-	b.until("document.querySelector('#reason')")
+	b.until("document.activeElement?.id === 'reason'") // the browser reports an autofocus that comes after another focus
 	for _, s := range []struct {
 		name   string
 		width  int
