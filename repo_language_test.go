@@ -62,7 +62,7 @@ func TestCommentsArePlain(t *testing.T) {
 	}
 }
 
-// Pages have the same bounds, and short sentences. Code and tables have no sentences.
+// Pages have the same bounds, and short sentences with a verb. Code and tables have no sentences.
 func TestPagesArePlain(t *testing.T) {
 	for path, text := range pages(t) {
 		prose := withoutCode.ReplaceAllString(string(text), "")
@@ -71,6 +71,7 @@ func TestPagesArePlain(t *testing.T) {
 		require.LessOrEqual(t, 1000*all, maxTurns*n, "%s: %d turns of phrase in %d words", path, all, n)
 		require.LessOrEqual(t, 1000*ofPeople, maxPeople*n, "%s: %d pronouns in %d words", path, ofPeople, n)
 		require.Empty(t, longSentences(prose), path)
+		require.Empty(t, withoutVerb(prose), path)
 	}
 }
 
@@ -78,20 +79,56 @@ var (
 	withoutCode   = regexp.MustCompile("(?ms)^ *```.*?^ *```$|^    [^\n]*$")
 	notOfSentence = regexp.MustCompile("(?m)^(?:[|#]|\\[[^]]+\\]: ).*$|\\]\\([^)]*\\)|`[^`]*`")
 	paragraph     = regexp.MustCompile(`\n\s*\n|\n\s*(?:- |\d\. )`)
-	sentence      = regexp.MustCompile(`[.?!][*)"]*\s+`)
+	sentence      = regexp.MustCompile(`([.?!][*)"]*)\s+`)
+	boldTitle     = regexp.MustCompile(`^\*\*[^*]+\*\*$`)
 )
 
-func longSentences(prose string) (long []string) {
+// sentences returns those of a page's text. One that ends with its paragraph may have no full stop.
+func sentences(prose string) (all []string) {
 	prose = notOfSentence.ReplaceAllString(prose, "x")
 	for _, text := range paragraph.Split(prose, -1) {
-		for _, s := range sentence.Split(text, -1) {
-			if len(words.FindAllString(s, -1)) > maxSentence {
-				long = append(long, s)
-			}
+		all = append(all, strings.Split(sentence.ReplaceAllString(text+"\n", "$1\x00"), "\x00")...)
+	}
+	return all
+}
+
+func longSentences(prose string) (long []string) {
+	for _, s := range sentences(prose) {
+		if len(words.FindAllString(s, -1)) > maxSentence {
+			long = append(long, s)
 		}
 	}
 	return long
 }
+
+// withoutVerb returns what ends like a sentence and has no verb. A label and a title of a list item need none.
+func withoutVerb(prose string) (all []string) {
+	for _, s := range sentences(prose) {
+		s = strings.TrimSpace(strings.TrimPrefix(s, "- "))
+		label := strings.Contains(s, ": ") || strings.Contains(s, ":\n") || boldTitle.MatchString(s)
+		if closed := strings.TrimRight(s, `*)"`); !label && strings.HasSuffix(closed, ".") &&
+			len(words.FindAllString(s, -1)) > 1 && !verb.MatchString(s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// verb matches the verbs that the pages use, also where the same word is a noun. Add what is missing.
+var verb = regexp.MustCompile(`(?i)\b(?:` + strings.Join(strings.Fields(`
+abstain accept acknowledge add agree allow am answer appl(?:y|ies|ied) archive are aren't ask assert await began begin
+belong block bound break bring broke call came can can't cannot carr(?:y|ies|ied) change check choose claim close come
+commit compare concern confirm connect consider contain continue contradict cost could count cover create cut deal
+decide delete deliver depend derive dial did differ do does doesn't don't draw drop edit end enter evict examine
+exclude exist expect expire extend fail fence find finish follow form found gave get give go got grant grow guarantee
+guard had hand happen has have hear held help hide hold hope imitate import include install is isn't join judge keep
+kept knew know last lead learn leave left let linger listen live lock look lose lost made make mark matter may mean
+measure meet mend met miss mix model move must name need notice occup(?:y|ies|ied) open order outlive overtake paid
+pass paste pause pay permit place present print promote protect prove publish pull push put raise ran reach read
+receive refuse refute register rel(?:y|ies|ied) release remain remember remove renew repeat repl(?:y|ies|ied) replace
+report require rest retr(?:y|ies|ied) return run said saw say see send sent serve set share should show skip sleep
+speak split spread stand start stay step stood stop strip succeed take tell tie took tr(?:y|ies|ied) trade travel
+trust turn undo use wait want was went were will win work would write wrote`), "|") + `)(?:s|es|d|[a-z]?ed)?\b`)
 
 // An option says what it does, its bounds and its default, and names the page that has the rest.
 func TestCommentsOfOptionsAreShort(t *testing.T) {
@@ -129,6 +166,8 @@ func TestLanguageRulesNoticeWhatBreaksThem(t *testing.T) {
 	long := strings.Repeat("word ", maxSentence)
 	require.Empty(t, longSentences("One. "+long+"\n\n- "+long+".\n| "+long+long+"|\n"))
 	require.Len(t, longSentences("One "+long+". Two."), 1)
+	short := "- **A title.** `Do` waits for it. Two\nrows of the table (`1.3`).\n- `x`: a label.\n\nThe rules:\n\nNo page."
+	require.Equal(t, []string{"Two\nrows of the table (x).", "No page."}, withoutVerb(short))
 	require.Equal(t, " whoever\n", luaComments([]byte("local x = 1 -- whoever\nlocal y = 2\n")))
 }
 
