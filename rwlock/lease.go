@@ -130,8 +130,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 // way, the TTL is unchanged. A longer TTL counts at once, except after renewals without an answer: one of those may
 // still arrive, so for about a minute a renewal extends the Deadline by the TTL from before only.
 //
-// Upgrade and Downgrade keep the TTL, and the holds of a reentrant owner share it. That of an RWMutex cannot be
-// changed.
+// Upgrade and Downgrade keep the TTL; if one is under way, its new hold begins with the TTL from before, until the next
+// renewal. The holds of a reentrant owner share the TTL. That of an RWMutex cannot be changed.
 func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
 	inner := l.made()
 	_, err := lockSettings[LockOption](l.locker, settings.Lock{Terms: engine.Terms{TTL: d, Renew: true}}, nil)
