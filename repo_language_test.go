@@ -116,19 +116,25 @@ func withoutVerb(prose string) (all []string) {
 
 // verb matches the verbs that the pages use, also where the same word is a noun. Add what is missing.
 var verb = regexp.MustCompile(`(?i)\b(?:` + strings.Join(strings.Fields(`
-abstain accept acknowledge add agree allow am answer appl(?:y|ies|ied) archive are aren't ask assert await began begin
-belong block bound break bring broke call came can can't cannot carr(?:y|ies|ied) change check choose claim close come
-commit compare concern confirm connect consider contain continue contradict cost could count cover create cut deal
-decide delete deliver depend derive dial did differ do does doesn't don't draw drop edit end enter evict examine
-exclude exist expect expire extend fail fence find finish follow form found gave get give go got grant grow guarantee
-guard had hand happen has have hear held help hide hold hope imitate import include install is isn't join judge keep
-kept knew know last lead learn leave left let linger listen live lock look lose lost made make mark matter may mean
-measure meet mend met miss mix model move must name need notice occup(?:y|ies|ied) open order outlive overtake paid
-pass paste pause pay permit place present print promote protect prove publish pull push put raise ran reach read
-receive refuse refute register rel(?:y|ies|ied) release remain remember remove renew repeat repl(?:y|ies|ied) replace
-report require rest retr(?:y|ies|ied) return run said saw say see send sent serve set share should show skip sleep
-speak split spread stand start stay step stood stop strip succeed take tell tie took tr(?:y|ies|ied) trade travel
-trust turn undo use wait want was went were will win work would write wrote`), "|") + `)(?:s|es|d|[a-z]?ed)?\b`)
+abstain accept acknowledge add agree allow am answer appl(?:y|ies|ied) archive are aren't arrive ask assert assume
+avoid await bear become began begin behave belong block bound break bring broke call came can can't cannot
+carr(?:y|ies|ied) catch cause change check choose claim close come commit compare compute concern confirm connect
+consider contain continue contradict cop(?:y|ies|ied) cost could count cover create cut deal decide delete deliver
+den(?:y|ies|ied) depend derive describe detect determine dial did die differ disappear discard do does doesn't don't
+draw drop edit enable end ensure enter evict examine exceed exclude exist expect expire explain extend fail fall fence
+fill find finish fit fix follow force forget form found gave get give go got grant grow guarantee guard had hand
+handle happen has have hear held help hide hold hope ignore imitate implement import include increase inherit insert
+inspect install invent is isn't join judge keep kept kill knew know last lead learn leave left let limit linger listen
+live lock look lose lost made maintain make mark match matter may mean measure meet mend merge met miss mix model move
+must name need notice obtain occup(?:y|ies|ied) open order outlive overtake overwrite own paid pass paste pause pay
+perform permit pick place point prefer prepare present print produce promote propose protect prove provide publish
+pull push put raise ran reach read receive reduce refuse refute register reject rel(?:y|ies|ied) release remain
+remember remove renew repair repeat repl(?:y|ies|ied) replace report require resolve rest restore resume
+retr(?:y|ies|ied) return reuse rewrite roll run said save saw say search see select send sent separate serve set
+settle share should show skip sleep solve speak spend split spread stand start stay step stood stop store strike strip
+succeed suffice suit support survive switch take talk tell test think throw tie took tr(?:y|ies|ied) trade travel
+trigger trust turn undo use vary verify visit vote wait wake want warn was watch went were will win work would wrap
+write wrote yield`), "|") + `)(?:s|es|d|[a-z]?ed)?\b`)
 
 // An option says what it does, its bounds and its default, and names the page that has the rest.
 func TestCommentsOfOptionsAreShort(t *testing.T) {
