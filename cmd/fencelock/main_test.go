@@ -19,6 +19,7 @@ func TestUsage(t *testing.T) {
 		{"help", statusOK, "usage: fencelock"},
 		{"-h", statusOK, "doctor"},
 		{"help break", statusOK, "-reason"},
+		{"help break", statusOK, "\n    \tthe user"},
 		{"help lst", statusUsage, `no sub-command "lst"`},
 		{"lst", statusUsage, `no sub-command "lst"`},
 		{"list -h", statusOK, "-older-than"},

@@ -20,7 +20,7 @@ func (t terminal) Write(p []byte) (int, error) {
 		switch {
 		case r == utf8.RuneError && size == 1:
 			fmt.Fprintf(&b, `\x%02x`, rest[0])
-		case r == '\n', unicode.IsPrint(r):
+		case r == '\n', r == '\t', unicode.IsPrint(r):
 			b.Write(rest[:size])
 		default:
 			for _, unit := range utf16.Encode([]rune{r}) {

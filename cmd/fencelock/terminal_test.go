@@ -24,7 +24,7 @@ func TestTerminal(t *testing.T) {
 		"plain äöü 語 … 🔒\n": "plain äöü 語 … 🔒\n",
 		"\x1b[2J":           `\u001b[2J`,
 		"\x9b31m":           `\x9b31m`,
-		"\u009b31m\x7f\r\t": `\u009b31m\u007f\u000d\u0009`,
+		"\u009b31m\x7f\r\t": `\u009b31m\u007f\u000d` + "\t",
 		"\u202egnp":         `\u202egnp`,
 		"\U000e0001\xff":    `\udb40\udc01\xff`,
 	} {
