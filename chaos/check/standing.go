@@ -35,18 +35,19 @@ func Abandoned(h *history.History, slack Slack) (found []Violation, judged int) 
 			all = spans[of.name]
 		}
 		client, since := lastClient(all, holds, h.Run.TTL/4)
+		alike := slices.ContainsFunc(holds, func(o history.Hold) bool { return shared[grant{o.Name, o.Token}] })
 		if len(client) == 0 {
 			holds = withLastToken(holds) // before its masters agree on a token, its client has nothing to release
 		}
-		if len(client) == 0 || shared[of] {
+		if len(client) == 0 || alike {
 			since = max(since, endOfSeveral(h.Failures, holds))
 		}
 		if since == math.MaxInt64 {
 			continue
 		}
 		by := client
-		if shared[of] {
-			by = nil // the spans may be of another hold with this token
+		if alike {
+			by = nil // the spans may be of another hold with the same token
 		}
 		alones := quorumTimes(unhindered(h, holds, by, since, slack), h.Run.Masters)
 		if len(alones) > 0 || holds[len(holds)-1].Until <= since+int64(slack.Gone) {

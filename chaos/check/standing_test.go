@@ -91,6 +91,8 @@ func TestAbandoned(t *testing.T) {
 	joined.ID = "j"
 	raised, later := hold(1, 1, 3), hold(0, 2, 3)
 	raised.Token, later.Token = 6, 6
+	cast, once, then := hold(0, 1, 9), hold(1, 1.1, 3), hold(1, 3, 9)
+	cast.Token, then.Token = 6, 6
 	none := []history.Span{trusted(func(s *history.Span) { s.Token = 4 })}
 	for name, c := range map[string]struct {
 		masters        int
@@ -118,6 +120,10 @@ func TestAbandoned(t *testing.T) {
 		},
 		"of such a call, with the token of another one": {
 			masters: 1, holds: []history.Hold{hold(0, 1, 5.1), joined}, spans: []history.Span{trusted(nil)}, judged: 2,
+			failures: []history.Failure{{Name: "m", Form: "many", Called: at(0.5), Ended: at(8.9)}},
+		},
+		"of such a call, that had the token of another one at first": {
+			masters: 3, holds: []history.Hold{cast, once, then, joined}, spans: []history.Span{trusted(nil)}, judged: 1,
 			failures: []history.Failure{{Name: "m", Form: "many", Called: at(0.5), Ended: at(8.9)}},
 		},
 		"whose token the masters do not agree on": {
