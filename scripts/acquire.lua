@@ -31,9 +31,6 @@ else
   h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
   own, h.c = h[5], h[6]
 end
-local clock = call('TIME') -- once: on Redis the clock moves while the script runs
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
 -- include: vote.lua
 if refusal then return refusal end
 
@@ -133,7 +130,6 @@ if mode == 'w' and h[2] then
   own, h.c = has[1], has[2]
 end
 
--- include: lock.lua
 -- include: process.lua
 -- include: settle.lua
 

@@ -15,11 +15,7 @@
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
 h.c = h[6]
-local clock = call('TIME') -- once: on Redis the clock moves while the script runs
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
 -- include: vote.lua
--- include: lock.lua
 -- include: process.lua
 -- include: settle.lua
 if not reachable(asideKey, aside) then return redis.error_reply(moving) end

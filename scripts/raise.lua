@@ -14,9 +14,6 @@
 -- Cost   HMGET TIME HSET, for a reader ZSCORE more
 local call, lock, id, token = redis.call, KEYS[1], ARGV[2], ARGV[3]
 local h = call('HMGET', lock, 'w', 't', 'tw', id, 'd', 'e')
-local clock = call('TIME') -- once: on Redis the clock moves while the script runs
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
 -- include: vote.lua
 if refusal then return refusal end
 local writes, kept = h[1] and string.find(h[1], id, 1, true) == 1, nil

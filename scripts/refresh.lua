@@ -14,11 +14,7 @@
 local call, lock = redis.call, KEYS[1]
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', unpack(ARGV, 3))
 h.c = h[5]
-local clock = call('TIME') -- once: on Redis the clock moves while the script runs
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
 -- include: vote.lua
--- include: lock.lua
 -- include: process.lua
 -- include: settle.lua
 call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are the commands after it

@@ -16,13 +16,9 @@
 local call, lock, id, ttl, token = redis.call, KEYS[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0
 local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
 h.c = h[6]
-local clock = call('TIME') -- once: on Redis the clock moves while the script runs
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
 -- include: vote.lua
 if refusal and not (abstains and ARGV[6] == '1') then return refusal end
 if changed then return { 5, 0, 0, us } end -- a new quarantine has begun since the client read the marker
--- include: lock.lua
 -- include: process.lua
 -- include: settle.lua
 had[id] = h[5]

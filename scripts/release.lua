@@ -47,9 +47,7 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
   if not (w or own or h[2] or leaves) then return '0 0 0' end
 end
 
-local clock = call('TIME') -- once: on Redis the clock moves while the script runs
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
+-- include: vote.lua
 
 -- Only waiters are left, and the first is a writer that is its own owner: it replaces the writer that leaves. If its
 -- message reaches no process, or the case is another one, the rest of the script goes on with the waiter that was taken
@@ -98,8 +96,6 @@ end
 local own = h[3]
 local has = call('HMGET', lock, 't', 'tw', 'c', unpack(ARGV, 5))
 h[3], h[4], h.c = has[1], has[2], has[3]
--- include: vote.lua
--- include: lock.lua
 -- include: settle.lua
 taken = head
 if leaves and not reachable(asideKey, aside) then return redis.error_reply(moving) end

@@ -13,9 +13,6 @@
 --        a mark HMGET for a writer, HSET for a reader; works while Redis is out of memory, and while this master
 --        abstains: it extends standing holds, and admits no hold
 local call, pcall = redis.call, redis.pcall
-local clock = call('TIME') -- once: on Redis the clock moves while the script runs
-local us = clock[1] * 1000000 + clock[2]
-local ms = math.floor(us / 1000)
 -- include: vote.lua
 local match, find, cut = string.match, string.find, string.sub
 local reply, writes = { us }, false

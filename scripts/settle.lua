@@ -1,4 +1,4 @@
--- settle.lua: what happens to a lock by itself: holds expire, and waiters enter. Included after lock.lua.
+-- settle.lua: what happens to a lock by itself: holds expire, and waiters enter. Its functions need those of lock.lua.
 --
 -- KEYS   1-4 as in lock.lua
 -- ARGV   1 as in vote.lua
@@ -13,6 +13,7 @@
 --        sidelined waiter comes back behind a write hold, and PUBLISH if that is shared; wantAll: if shared holds read
 --        that have not been notified ZRANGE HMGET, and PUBLISH for each, at most 1,000; if a zset was lost restore of
 --        lock.lua
+-- include: lock.lua
 local bound, more = 64, 0
 local deadBound = bound -- how many expired members of a zset, and how many dead waiters, one call removes
 local taken -- the head of the queue, if the script has already taken it out

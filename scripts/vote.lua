@@ -1,5 +1,5 @@
--- vote.lua: whether this master votes, and the floor of the tokens that it mints. Included after the script has read
--- the clock: us and ms are the server's time.
+-- vote.lua: the server's time, whether this master votes, and the floor of the tokens that it mints. Included after the
+-- script has read the lock.
 --
 -- KEYS   the last: marker, the hash of marker.lua; only where there are several masters
 -- ARGV   1 '0' where this master alone decides; else 'proposal id quarantine check': the floor of new tokens that the
@@ -14,7 +14,10 @@
 --        stale: whether the client has to read the marker before it counts on this master again
 --        floor, and floorText: the same as text if it is the client's proposal
 -- Twice  only the marker's id is changed, and the first call has deleted it
--- Cost   one master: nothing; several: HMGET, and with check INFO; HDEL if the run id has changed
+-- Cost   TIME; of several masters also HMGET, and with check INFO; HDEL if the run id has changed
+local clock = call('TIME') -- once: on Redis the clock moves while the script runs
+local us = clock[1] * 1000000 + clock[2]
+local ms = math.floor(us / 1000)
 local vote = ARGV[1]
 local several, floor, floorText, abstains, changed, refusal, stale = vote ~= '0', us, nil, false, false, nil, false
 if several then
