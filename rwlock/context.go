@@ -29,42 +29,6 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// nested returns ErrNested if ctx belongs to a section that holds the lock by a lease of this locker, and that lease
-// still stands. A section of an RWMutex stands until its holder unlocks it, even if it was lost. A caller that waited
-// inside such a section would wait for itself: the section cannot end before the call returns. This applies to a reader
-// too, as soon as a writer queues between its two read locks.
-//
-// An owner is exempt from the sections of other owners: reentrant.Fork states that it runs concurrently with its
-// parent. Its own sections count, because package reentrant asks for a lock that its owner holds only if it does not
-// know of that hold.
-func (l *Locker) nested(ctx context.Context, name, owner string) error {
-	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context.Context) {
-		lease := c.lease
-		if lease.locker != l || lease.Name() != name || owner != "" && lease.owned && lease.Owner() != owner {
-			continue
-		}
-		if c.stands() {
-			return fmt.Errorf("%w: lock %q is held for %s by the section that ctx comes from; %s",
-				ErrNested, name, c.mode(), nestingAdvice(lease.owned, owner != ""))
-		}
-	}
-	return nil
-}
-
-// nestingAdvice says how the two sections would nest. Only sections of one reentrant.Locker do.
-func nestingAdvice(outerOwned, innerOwned bool) string {
-	switch {
-	case outerOwned && innerOwned:
-		return "take both through one reentrant.Locker"
-	case outerOwned:
-		return "take this one through its reentrant.Locker too"
-	case innerOwned:
-		return "take that one through package reentrant too"
-	default:
-		return "nest with package reentrant"
-	}
-}
-
 // innermostLease returns the innermost section that ctx belongs to, of any locker, or nil. The sections around it are
 // found from its parent on.
 func innermostLease(ctx context.Context) *leaseContext {
@@ -134,4 +98,40 @@ func waitingEnd(ctx, within context.Context) error {
 		return context.Cause(within)
 	}
 	return errs.Cause(ctx)
+}
+
+// nested returns ErrNested if ctx belongs to a section that holds the lock by a lease of this locker, and that lease
+// still stands. A section of an RWMutex stands until its holder unlocks it, even if it was lost. A caller that waited
+// inside such a section would wait for itself: the section cannot end before the call returns. This applies to a reader
+// too, as soon as a writer queues between its two read locks.
+//
+// An owner is exempt from the sections of other owners: reentrant.Fork states that it runs concurrently with its
+// parent. Its own sections count, because package reentrant asks for a lock that its owner holds only if it does not
+// know of that hold.
+func nested(ctx context.Context, l *Locker, name, owner string) error {
+	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context.Context) {
+		lease := c.lease
+		if lease.locker != l || lease.Name() != name || owner != "" && lease.owned && lease.Owner() != owner {
+			continue
+		}
+		if c.stands() {
+			return fmt.Errorf("%w: lock %q is held for %s by the section that ctx comes from; %s",
+				ErrNested, name, c.mode(), nestingAdvice(lease.owned, owner != ""))
+		}
+	}
+	return nil
+}
+
+// nestingAdvice says how the two sections would nest. Only sections of one reentrant.Locker do.
+func nestingAdvice(outerOwned, innerOwned bool) string {
+	switch {
+	case outerOwned && innerOwned:
+		return "take both through one reentrant.Locker"
+	case outerOwned:
+		return "take this one through its reentrant.Locker too"
+	case innerOwned:
+		return "take that one through package reentrant too"
+	default:
+		return "nest with package reentrant"
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -112,6 +113,27 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 	return l.acquire(ctx, name, Read, engine.Try, opts)
 }
 
+// LockAll takes several locks, each in the mode of its Want: all of them, or none. All are asked for at once, so on one
+// Redis free locks cost one round trip. Callers that take the same locks never wait for each other in a circle, in
+// whatever order and mode: docs/guarantees.md has the rules under "Several locks".
+//
+// If ctx comes from a section of this locker that holds a later lock, in byte order, LockAll returns ErrLockOrder where
+// it would have to wait. If it comes from a section under one of the names, the error is ErrNested, as of Lock.
+//
+// The options apply to each lock, and WithMaxWait to the whole call. The errors are those of Lock, and name the lock
+// that LockAll could not get. A lock that is lost meanwhile ends the call with its *LostError. No want, more than
+// 1,000, a mode that is neither, and a name that occurs twice are an *OptionError before anything is sent. With every
+// error the call holds nothing: what it has taken is released in the background.
+func (l *Locker) LockAll(ctx context.Context, wants []Want, opts ...LockOption) (*MultiLease, error) {
+	return l.acquireAll(ctx, wants, engine.Wait, opts)
+}
+
+// TryLockAll is LockAll with a single attempt for each lock, as TryLock and TryRLock are for one: it returns an
+// *AcquireError at once if another client holds one of the locks or waits for it, unless both only read.
+func (l *Locker) TryLockAll(ctx context.Context, wants []Want, opts ...LockOption) (*MultiLease, error) {
+	return l.acquireAll(ctx, wants, engine.Try, opts)
+}
+
 // Adopt takes over the lock of a Ticket, which another process has made with Lease.Detach: it returns a lease of this
 // locker in the same mode, with a larger token and with options of its own. There is no gap: the detached hold stands
 // until the lease has been granted. Adopt makes a single attempt, as TryLock does, and does not wait.
@@ -170,6 +192,41 @@ func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) 
 	return run(ctx, lease, err, fn)
 }
 
+// RWMutex returns the lock with that name as an RWMutex. Calls with the same name and equal options return the same
+// RWMutex. While an RWMutex is in use in this process, held or waited for, an RWMutex with the same name and other
+// options fails with an *OptionError, because the two would have to share a lease. The name and the options are checked
+// at the first use. An RWMutex that is not in use costs no goroutine and no command, and need not be closed.
+func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
+	l.mustBeMade()
+	refused := func(err error) *RWMutex { return &RWMutex{name: name, refused: err} }
+	if invalid := settings.CheckName(name); invalid != nil {
+		return refused((*OptionError)(invalid))
+	}
+	defaults := l.defaults
+	defaults.MinHold, defaults.Renew = 0, true // its goroutines hand the lock on
+	s, err := lockSettings(l, defaults, opts)
+	switch {
+	case err != nil:
+		return refused(err)
+	case s.MinHold > 0:
+		return refused(&OptionError{"WithMinHold", s.MinHold, "is not for an RWMutex"})
+	case !s.Renew:
+		return refused(&OptionError{"WithoutRenewal", "set", "is not for an RWMutex"})
+	}
+	return l.mutexes.get(name, s, func() *RWMutex {
+		m := &RWMutex{
+			locker: l, name: name, settings: s, terms: l.terms, released: &releasedError{name}, block: firstBlock,
+		}
+		m.token = m.Token
+		// WithMaxWait also covers the local queue, and WithMaxHold applies to a section: this package enforces both.
+		if s != l.defaults || s.MaxWait > 0 || s.MaxHold > 0 {
+			s.MaxWait, s.MaxHold = 0, 0
+			m.terms = s.Prepare()
+		}
+		return m
+	})
+}
+
 // TryDo is Do with a single attempt: if another client holds the lock or waits for it, fn does not run, and TryDo
 // returns false and nil. It is for work that one of many processes has to do, for example at each tick of a clock:
 // docs/integrations.md. Over a quorum several attempts at the same moment may all be refused, so that fn runs in no
@@ -194,6 +251,18 @@ func (l *Locker) TryRDo(
 	}
 	lease, err := l.TryRLock(ctx, name, opts...)
 	return tryRun(ctx, lease, err, fn)
+}
+
+// DoAll runs fn under MultiLease.Context while it holds all the locks, as Do does under one lock. If LockAll fails, fn
+// does not run and the error is LockAll's. Each lease that was lost while fn ran adds its *LostError to fn's error.
+func (l *Locker) DoAll(
+	ctx context.Context, wants []Want, fn func(context.Context) error, opts ...LockOption,
+) error {
+	if fn == nil {
+		return errNilFn
+	}
+	all, err := l.LockAll(ctx, wants, opts...)
+	return run(ctx, all, err, fn)
 }
 
 // tryRun is run after a single attempt.
@@ -245,7 +314,7 @@ func (l *Locker) acquire(
 // request is an acquisition whose options have been checked.
 func (l *Locker) request(ctx context.Context, r engine.Request, s *settings.Lock) (*Lease, error) {
 	if r.Entry == engine.Wait {
-		if err := l.nested(ctx, r.Name, r.Owner); err != nil {
+		if err := nested(ctx, l, r.Name, r.Owner); err != nil {
 			return nil, err
 		}
 	}
@@ -273,6 +342,75 @@ func (l *Locker) request(ctx context.Context, r engine.Request, s *settings.Lock
 		return nil, err
 	}
 	return lease, nil
+}
+
+// acquireAll makes every MultiLease. It checks the caller's arguments before anything is sent.
+func (l *Locker) acquireAll(
+	ctx context.Context, wants []Want, entry engine.Entry, opts []LockOption,
+) (*MultiLease, error) {
+	l.mustBeMade()
+	sorted, invalid := settings.InOrder(wants)
+	if invalid != nil {
+		return nil, (*OptionError)(invalid)
+	}
+	s, err := lockSettings(l, l.defaults, opts)
+	if err != nil {
+		return nil, err
+	}
+	limit := time.Duration(0)
+	if entry == engine.Wait {
+		limit = s.MaxWait
+		for _, w := range wants {
+			if err := nested(ctx, l, w.Name, s.Owner); err != nil {
+				return nil, err
+			}
+		}
+	}
+	begun := cmp.Or(s.Begun, time.Now())
+	within, cancel := limited(ctx, limit, begun)
+	defer cancel()
+	all, terms := engine.Several{Requests: make([]engine.Request, len(wants))}, s.Prepare()
+	for i, at := range sorted {
+		all.Requests[i] = engine.Request{
+			Name: wants[at].Name, Mode: wants[at].Mode, Owner: s.Owner, Entry: entry, Terms: terms,
+		}
+	}
+	m := &MultiLease{leases: make([]*Lease, len(wants))}
+	all.Lease = func(i int) *engine.Lease {
+		lease := &Lease{locker: l, owned: s.Owner != ""}
+		m.leases[sorted[i]] = lease
+		return &lease.inner
+	}
+	all.MayWait = func(name string) error { return l.mayWait(ctx, name, &s) }
+	all.Accept = func() error {
+		if s.Outer != nil {
+			return s.Outer.Accept()
+		}
+		return nil
+	}
+	if err := l.engine.AcquireAll(within, all); err != nil {
+		return nil, asWaited(convertError(err), time.Since(begun), ctx, within)
+	}
+	return m, nil
+}
+
+// mayWait returns ErrLockOrder if a call must not wait for this lock, because the caller holds a later one: another
+// caller may hold this lock and wait for that one. Sections of other owners do not count, as in nested.
+func (l *Locker) mayWait(ctx context.Context, name string, s *settings.Lock) error {
+	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context.Context) {
+		lease := c.lease
+		if lease.locker != l || lease.Name() <= name || s.Owner != "" && lease.owned && lease.Owner() != s.Owner {
+			continue
+		}
+		if c.stands() {
+			return fmt.Errorf("%w: lock %q is not free, and the section that ctx comes from holds lock %q",
+				ErrLockOrder, name, lease.Name())
+		}
+	}
+	if s.Outer != nil {
+		return s.Outer.MayWait(name)
+	}
+	return nil
 }
 
 // applyLockOptions is for an acquisition with options of its own. Acquisitions without options share the terms of the
@@ -397,4 +535,16 @@ func (l *Locker) Close() error {
 		l.owned.closed.Do(l.owned.close)
 	}
 	return nil
+}
+
+// clients are those of a Locker that Open has made.
+type clients struct {
+	all    []rueidis.Client
+	closed sync.Once
+}
+
+func (c *clients) close() {
+	for _, client := range c.all {
+		client.Close()
+	}
 }

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
-	"github.com/seed74116694/fencelock/internal/settings"
 )
 
 // Want is a lock that a call of several locks takes, and its mode. Writes and Reads make Wants of one mode, and append
@@ -32,108 +29,6 @@ func inMode(mode Mode, names []string) []Want {
 		wants[i] = Want{name, mode}
 	}
 	return wants
-}
-
-// LockAll takes several locks, each in the mode of its Want: all of them, or none. All are asked for at once, so on one
-// Redis free locks cost one round trip. Callers that take the same locks never wait for each other in a circle, in
-// whatever order and mode: docs/guarantees.md has the rules under "Several locks".
-//
-// If ctx comes from a section of this locker that holds a later lock, in byte order, LockAll returns ErrLockOrder where
-// it would have to wait. If it comes from a section under one of the names, the error is ErrNested, as of Lock.
-//
-// The options apply to each lock, and WithMaxWait to the whole call. The errors are those of Lock, and name the lock
-// that LockAll could not get. A lock that is lost meanwhile ends the call with its *LostError. No want, more than
-// 1,000, a mode that is neither, and a name that occurs twice are an *OptionError before anything is sent. With every
-// error the call holds nothing: what it has taken is released in the background.
-func (l *Locker) LockAll(ctx context.Context, wants []Want, opts ...LockOption) (*MultiLease, error) {
-	return l.acquireAll(ctx, wants, engine.Wait, opts)
-}
-
-// TryLockAll is LockAll with a single attempt for each lock, as TryLock and TryRLock are for one: it returns an
-// *AcquireError at once if another client holds one of the locks or waits for it, unless both only read.
-func (l *Locker) TryLockAll(ctx context.Context, wants []Want, opts ...LockOption) (*MultiLease, error) {
-	return l.acquireAll(ctx, wants, engine.Try, opts)
-}
-
-// DoAll runs fn under MultiLease.Context while it holds all the locks, as Do does under one lock. If LockAll fails, fn
-// does not run and the error is LockAll's. Each lease that was lost while fn ran adds its *LostError to fn's error.
-func (l *Locker) DoAll(
-	ctx context.Context, wants []Want, fn func(context.Context) error, opts ...LockOption,
-) error {
-	if fn == nil {
-		return errNilFn
-	}
-	all, err := l.LockAll(ctx, wants, opts...)
-	return run(ctx, all, err, fn)
-}
-
-// acquireAll makes every MultiLease. It checks the caller's arguments before anything is sent.
-func (l *Locker) acquireAll(
-	ctx context.Context, wants []Want, entry engine.Entry, opts []LockOption,
-) (*MultiLease, error) {
-	l.mustBeMade()
-	sorted, invalid := settings.InOrder(wants)
-	if invalid != nil {
-		return nil, (*OptionError)(invalid)
-	}
-	s, err := lockSettings(l, l.defaults, opts)
-	if err != nil {
-		return nil, err
-	}
-	limit := time.Duration(0)
-	if entry == engine.Wait {
-		limit = s.MaxWait
-		for _, w := range wants {
-			if err := l.nested(ctx, w.Name, s.Owner); err != nil {
-				return nil, err
-			}
-		}
-	}
-	begun := cmp.Or(s.Begun, time.Now())
-	within, cancel := limited(ctx, limit, begun)
-	defer cancel()
-	all, terms := engine.Several{Requests: make([]engine.Request, len(wants))}, s.Prepare()
-	for i, at := range sorted {
-		all.Requests[i] = engine.Request{
-			Name: wants[at].Name, Mode: wants[at].Mode, Owner: s.Owner, Entry: entry, Terms: terms,
-		}
-	}
-	m := &MultiLease{leases: make([]*Lease, len(wants))}
-	all.Lease = func(i int) *engine.Lease {
-		lease := &Lease{locker: l, owned: s.Owner != ""}
-		m.leases[sorted[i]] = lease
-		return &lease.inner
-	}
-	all.MayWait = func(name string) error { return l.mayWait(ctx, name, &s) }
-	all.Accept = func() error {
-		if s.Outer != nil {
-			return s.Outer.Accept()
-		}
-		return nil
-	}
-	if err := l.engine.AcquireAll(within, all); err != nil {
-		return nil, asWaited(convertError(err), time.Since(begun), ctx, within)
-	}
-	return m, nil
-}
-
-// mayWait returns ErrLockOrder if a call must not wait for this lock, because the caller holds a later one: another
-// caller may hold this lock and wait for that one. Sections of other owners do not count, as in nested.
-func (l *Locker) mayWait(ctx context.Context, name string, s *settings.Lock) error {
-	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context.Context) {
-		lease := c.lease
-		if lease.locker != l || lease.Name() <= name || s.Owner != "" && lease.owned && lease.Owner() != s.Owner {
-			continue
-		}
-		if c.stands() {
-			return fmt.Errorf("%w: lock %q is not free, and the section that ctx comes from holds lock %q",
-				ErrLockOrder, name, lease.Name())
-		}
-	}
-	if s.Outer != nil {
-		return s.Outer.MayWait(name)
-	}
-	return nil
 }
 
 // MultiLease is the leases of several locks that were taken together. Its methods are safe for concurrent use. Only the

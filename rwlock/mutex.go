@@ -73,41 +73,6 @@ type RWMutex struct {
 	requesting atomic.Bool // the leader acquires the lock from Redis; read by Leases only
 }
 
-// RWMutex returns the lock with that name as an RWMutex. Calls with the same name and equal options return the same
-// RWMutex. While an RWMutex is in use in this process, held or waited for, an RWMutex with the same name and other
-// options fails with an *OptionError, because the two would have to share a lease. The name and the options are checked
-// at the first use. An RWMutex that is not in use costs no goroutine and no command, and need not be closed.
-func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
-	l.mustBeMade()
-	refused := func(err error) *RWMutex { return &RWMutex{name: name, refused: err} }
-	if invalid := settings.CheckName(name); invalid != nil {
-		return refused((*OptionError)(invalid))
-	}
-	defaults := l.defaults
-	defaults.MinHold, defaults.Renew = 0, true // its goroutines hand the lock on
-	s, err := lockSettings(l, defaults, opts)
-	switch {
-	case err != nil:
-		return refused(err)
-	case s.MinHold > 0:
-		return refused(&OptionError{"WithMinHold", s.MinHold, "is not for an RWMutex"})
-	case !s.Renew:
-		return refused(&OptionError{"WithoutRenewal", "set", "is not for an RWMutex"})
-	}
-	return l.mutexes.get(name, s, func() *RWMutex {
-		m := &RWMutex{
-			locker: l, name: name, settings: s, terms: l.terms, released: &releasedError{name}, block: firstBlock,
-		}
-		m.token = m.Token
-		// WithMaxWait also covers the local queue, and WithMaxHold applies to a section: this package enforces both.
-		if s != l.defaults || s.MaxWait > 0 || s.MaxHold > 0 {
-			s.MaxWait, s.MaxHold = 0, 0
-			m.terms = s.Prepare()
-		}
-		return m
-	})
-}
-
 // unusable returns why the Locker refused the RWMutex, which then has none, and panics for the zero value.
 func (m *RWMutex) unusable() error {
 	if m.refused == nil {

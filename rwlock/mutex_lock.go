@@ -25,7 +25,7 @@ func (m *RWMutex) acquire(ctx context.Context, mode Mode, entry engine.Entry) er
 	if entry == engine.Try {
 		return m.try(ctx, mode)
 	}
-	if err := m.locker.nested(ctx, m.name, ""); err != nil {
+	if err := nested(ctx, m.locker, m.name, ""); err != nil {
 		return err
 	}
 	if m.enter(mode) {
@@ -357,5 +357,26 @@ func (m *RWMutex) handOn(h *remoteHold, now clock.Instant, lost bool) bool {
 		m.detach(h)
 		return false
 	}
+	return true
+}
+
+// startLinger leaves the remote hold with this process for a later goroutine, under mu. It reports whether it did: not
+// while another process waits, and not if the hold cannot serve another reader.
+func (m *RWMutex) startLinger(h *remoteHold, now clock.Instant) bool {
+	d := m.settings.Linger
+	if d <= 0 || h.contended || !h.serves(Read, now) {
+		return false
+	}
+	m.current.Store(nil)
+	m.queue.Resume()
+	l := &m.linger
+	l.until = now.Mono + d
+	switch {
+	case l.timer == nil:
+		l.timer = time.AfterFunc(d, m.onLingerEnd)
+	case !l.armed:
+		l.timer.Reset(d)
+	}
+	l.armed = true
 	return true
 }

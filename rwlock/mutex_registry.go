@@ -38,15 +38,6 @@ func newMutexes() *mutexes {
 // close ends the wait of all waiters of this process. The engine's Close ends the holds.
 func (r *mutexes) close() { r.once.Do(func() { close(r.closed) }) }
 
-func (r *mutexes) isClosed() bool {
-	select {
-	case <-r.closed:
-		return true
-	default:
-		return false
-	}
-}
-
 // get returns the RWMutex with that name and these settings: the existing one, or the result of create.
 func (r *mutexes) get(name string, s settings.Lock, create func() *RWMutex) *RWMutex {
 	r.mu.Lock()

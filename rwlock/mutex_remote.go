@@ -94,8 +94,11 @@ func (h *remoteHold) exhausted(now clock.Instant) bool {
 func (h *remoteHold) newSection(m *RWMutex, mode Mode) *section {
 	s := &section{mutex: m, remote: h}
 	s.fence.set(mode, h.takeToken())
-	if m.settings.MaxHold > 0 {
-		s.setLimit(m.settings.MaxHold)
+	if limit := m.settings.MaxHold; limit > 0 {
+		s.limit = &holdLimit{max: limit, end: time.Now().Add(limit)}
+		s.limit.mu.Lock()
+		defer s.limit.mu.Unlock()
+		s.limit.timer = time.AfterFunc(limit, s.onLimit)
 	}
 	return s
 }
@@ -185,27 +188,6 @@ func (l *lingerTimer) stop() {
 		l.armed = false
 		l.timer.Stop()
 	}
-}
-
-// startLinger leaves the remote hold with this process for a later goroutine, under mu. It reports whether it did: not
-// while another process waits, and not if the hold cannot serve another reader.
-func (m *RWMutex) startLinger(h *remoteHold, now clock.Instant) bool {
-	d := m.settings.Linger
-	if d <= 0 || h.contended || !h.serves(Read, now) {
-		return false
-	}
-	m.current.Store(nil)
-	m.queue.Resume()
-	l := &m.linger
-	l.until = now.Mono + d
-	switch {
-	case l.timer == nil:
-		l.timer = time.AfterFunc(d, m.onLingerEnd)
-	case !l.armed:
-		l.timer.Reset(d)
-	}
-	l.armed = true
-	return true
 }
 
 // idleHold returns the remote hold that this process has and does not use, or nil, under mu. A waiter or a leader uses

@@ -142,14 +142,6 @@ func (l *holdLimit) at() time.Time {
 	return l.end
 }
 
-// setLimit starts the limit.
-func (s *section) setLimit(limit time.Duration) {
-	s.limit = &holdLimit{max: limit, end: time.Now().Add(limit)}
-	s.limit.mu.Lock()
-	defer s.limit.mu.Unlock()
-	s.limit.timer = time.AfterFunc(limit, s.onLimit)
-}
-
 // stopLimit stops the timer after the end of the section. No timer is set after that.
 func (s *section) stopLimit() {
 	s.limit.mu.Lock()

@@ -1,10 +1,6 @@
 package rwlock
 
 import (
-	"sync"
-
-	"github.com/redis/rueidis"
-
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
@@ -33,16 +29,4 @@ func Open(addr string, opts ...Option) (*Locker, error) {
 		return nil, err
 	}
 	return locker, nil
-}
-
-// clients are those of a Locker that Open has made.
-type clients struct {
-	all    []rueidis.Client
-	closed sync.Once
-}
-
-func (c *clients) close() {
-	for _, client := range c.all {
-		client.Close()
-	}
 }

@@ -2,8 +2,11 @@ package masterset
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // bootstrap is one pass over the masters: it reads their markers, gives markers to masters that need one, and has
@@ -30,6 +33,21 @@ func (b *bootstrap) run(ctx context.Context) error {
 		b.updateTerms(ctx)
 	}
 	return err
+}
+
+// validateAlone returns an error for a server that must not be used as a single master.
+func (v *view) validateAlone(r reply) error {
+	where := fmt.Sprintf("master 0 (%s)", v.masters[0].Addr())
+	switch {
+	case r.err == nil && r.marker.layout != "" && r.marker.layout != layout:
+		return fmt.Errorf("%w: %s %w", ErrUnusable, where, otherLayout(r))
+	case r.cluster:
+		return fmt.Errorf("%w: %s: %s", ErrUnusable, where, transport.ClusterAdvice)
+	case r.marker.set != "":
+		return fmt.Errorf("%w: %s is one of %s, and alone it does not know of their locks", ErrUnusable, where,
+			r.marker.rules)
+	}
+	return nil
 }
 
 // completeSet looks at the masters, and gives markers to masters that need one.

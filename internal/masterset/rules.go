@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/errs"
-	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // ErrUnusable is a set of masters that must not be used together.
@@ -68,21 +67,6 @@ func (v *view) quorum() int { return len(v.masters)/2 + 1 }
 // no-abstention).
 func (v *view) rules() string {
 	return fmt.Sprintf("%d masters, quorum %d, longest TTL %v", len(v.masters), v.quorum(), v.longestTTL)
-}
-
-// validateAlone returns an error for a server that must not be used as a single master.
-func (v *view) validateAlone(r reply) error {
-	where := fmt.Sprintf("master 0 (%s)", v.masters[0].Addr())
-	switch {
-	case r.err == nil && r.marker.layout != "" && r.marker.layout != layout:
-		return fmt.Errorf("%w: %s %w", ErrUnusable, where, otherLayout(r))
-	case r.cluster:
-		return fmt.Errorf("%w: %s: %s", ErrUnusable, where, transport.ClusterAdvice)
-	case r.marker.set != "":
-		return fmt.Errorf("%w: %s is one of %s, and alone it does not know of their locks", ErrUnusable, where,
-			r.marker.rules)
-	}
-	return nil
 }
 
 func otherLayout(r reply) error {

@@ -1,10 +1,5 @@
 package masterset
 
-import (
-	"strconv"
-	"strings"
-)
-
 // term identifies the process in a seat of a set, as a marker records it: the number of the process in the seat, and
 // its run id. The next term begins whenever the server restarts or another server takes its place.
 type term struct {
@@ -14,29 +9,6 @@ type term struct {
 
 // terms are the last known terms, by seat.
 type terms []term
-
-// readTerms parses the field of a marker. It returns nil if the field does not have the form that marker.lua writes.
-func readTerms(text string) terms {
-	var all terms
-	for _, part := range strings.Fields(text) {
-		number, run, _ := strings.Cut(part, ":")
-		n, err := strconv.ParseUint(number, 10, 64)
-		if err != nil {
-			return nil
-		}
-		all = append(all, term{n, run})
-	}
-	return all
-}
-
-// text formats the terms as marker.lua reads them.
-func (t terms) text() string {
-	parts := make([]string, 0, len(t))
-	for _, one := range t {
-		parts = append(parts, strconv.FormatUint(one.number, 10)+":"+one.run)
-	}
-	return strings.Join(parts, " ")
-}
 
 // of returns the term of a seat.
 func (t terms) of(seat int) term {

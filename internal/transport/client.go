@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -18,32 +17,6 @@ type connected interface {
 	LastDials() (newest, call string, next <-chan struct{})
 	Closed() bool
 }
-
-// Dial returns a client that is tuned for locks, for options that are. It is nil if the options need a server that
-// answers; otherwise the client connects later, and err is why it has not now.
-func Dial(option rueidis.ClientOption) (rueidis.Client, error) {
-	dials := &dials{next: make(chan struct{})}
-	client, err := rueidis.NewClient(dials.counting(option))
-	if client == nil {
-		return nil, err
-	}
-	return &tunedClient{Client: client, dials: dials}, err
-}
-
-type tunedClient struct {
-	rueidis.Client
-	*dials
-	closed atomic.Bool
-}
-
-// Close ends the client. Lockers that use it cannot work any more, and their waiting acquisitions fail.
-func (c *tunedClient) Close() {
-	c.closed.Store(true)
-	c.Client.Close()
-}
-
-// Closed reports whether Close was called: the locker distinguishes this from a connection that the client gave up.
-func (c *tunedClient) Closed() bool { return c.closed.Load() }
 
 // IsTuned reports whether a client is from Dial or Wrap.
 func IsTuned(client rueidis.Client) bool {

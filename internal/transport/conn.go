@@ -270,3 +270,29 @@ func (c *coalescingConn) Write(b []byte) (int, error) {
 	c.last = now
 	return n, err
 }
+
+// Dial returns a client that is tuned for locks, for options that are. It is nil if the options need a server that
+// answers; otherwise the client connects later, and err is why it has not now.
+func Dial(option rueidis.ClientOption) (rueidis.Client, error) {
+	dials := &dials{next: make(chan struct{})}
+	client, err := rueidis.NewClient(dials.counting(option))
+	if client == nil {
+		return nil, err
+	}
+	return &tunedClient{Client: client, dials: dials}, err
+}
+
+type tunedClient struct {
+	rueidis.Client
+	*dials
+	closed atomic.Bool
+}
+
+// Close ends the client. Lockers that use it cannot work any more, and their waiting acquisitions fail.
+func (c *tunedClient) Close() {
+	c.closed.Store(true)
+	c.Client.Close()
+}
+
+// Closed reports whether Close was called: the locker distinguishes this from a connection that the client gave up.
+func (c *tunedClient) Closed() bool { return c.closed.Load() }

@@ -75,21 +75,6 @@ func (c *connections) Vote(proposal int64) wire.Vote {
 	return vote
 }
 
-// current returns a vote adjusted to the connections that are open now. A vote that was made for an earlier connection
-// and has waited since becomes a vote of a client that has not seen the marker. A vote of such a client that has waited
-// until the marker was read names it.
-func (c *connections) current(vote wire.Vote, dials uint64) wire.Vote {
-	id := c.identity.Load()
-	switch {
-	case c.cfg.Quarantine == 0:
-	case id.dials == dials && vote.Seen == wire.SeenNone:
-		vote.Seen = id.vote.Seen
-	case id.dials != dials && vote.Seen == id.vote.Seen:
-		vote.Seen = wire.SeenNone
-	}
-	return vote
-}
-
 // unread says until when calls wait for the marker after so many connections had been opened.
 type unread struct {
 	dials uint64
@@ -144,12 +129,4 @@ func StaleMarker(err error) bool {
 // since the request was sent.
 func (c *connections) otherConnection(before uint64, r rueidis.RedisResult) bool {
 	return c.cfg.Quarantine > 0 && r.NonRedisError() == nil && c.Dials() != before
-}
-
-// sameConnection keeps the answer to a request if no connection has been opened since the request was sent.
-func (c *connections) sameConnection(before uint64, r rueidis.RedisResult) rueidis.RedisResult {
-	if c.otherConnection(before, r) {
-		return rueidis.NewErrorResult(&reconnected{r})
-	}
-	return r
 }

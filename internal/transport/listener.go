@@ -39,12 +39,6 @@ type subscriptionState struct {
 	down    bool // messages are not available
 }
 
-func newListener(m *Master, n *Node) *listener {
-	l := &listener{m: m, n: n, tried: make(chan struct{}), again: make(chan struct{}, 1)}
-	l.state.Store(&subscriptionState{route: wire.Uncounted(m.cfg.Channel)})
-	return l
-}
-
 func (l *listener) start() {
 	l.once.Do(func() { l.m.cfg.Spawn(func() { l.supervise(l.n.life) }) })
 }
@@ -366,44 +360,4 @@ var unsharded = []string{
 func refusesSharded(err error) bool {
 	refusal, ok := refusalOf(err)
 	return ok && slices.ContainsFunc(unsharded, func(part string) bool { return strings.Contains(refusal.Error(), part) })
-}
-
-// Listen starts to receive the messages of the key's node. It does not wait for the connection. If the nodes of a
-// Cluster are unknown it has no effect, and has to be called again when OnMoved is called.
-func (m *Master) Listen(key string) {
-	if l := m.listenerOf(key); l != nil {
-		l.start()
-	}
-}
-
-// Listened is closed when the first attempt to listen is over. Its connection has been dialled by then.
-func (m *Master) Listened() <-chan struct{} { return m.home.listener.tried }
-
-// Route returns how messages about this key reach this process. The route is uncounted before the first waiter's
-// subscription stands, and if messages are not available.
-func (m *Master) Route(key string) wire.Route {
-	if l := m.listenerOf(key); l != nil {
-		return l.state.Load().route
-	}
-	return m.home.listener.state.Load().route
-}
-
-// SubscriptionDown reports whether messages about this key are not available.
-func (m *Master) SubscriptionDown(key string) bool {
-	l := m.listenerOf(key)
-	return l != nil && l.state.Load().down
-}
-
-// listenerOf returns nil if the node to listen to is not known so far.
-func (m *Master) listenerOf(key string) *listener {
-	switch {
-	case m.plain.Load() || !m.cluster():
-		return m.home.listener
-	case m.slots.Load() == nil:
-		return nil
-	}
-	if n := m.At(key); n.direct {
-		return n.listener
-	}
-	return m.home.listener // only the client can route to that server
 }

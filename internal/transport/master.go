@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 	m := &Master{Index: index, client: client, connections: connections{cfg: cfg}}
 	m.topology.m, m.doubt, m.watched = m, make(chan struct{}, 1), m.Addr()
 	m.tuned, _ = client.(connected)
-	m.home = m.newNode("", nil)
+	m.home = newNode(m, "", nil)
 	m.identify(wire.SeenNone, 0)
 	return m
 }
@@ -67,7 +68,8 @@ func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
 // read. Calls that waited for that leave.
 func (m *Master) SetIdentity(id string, dials uint64) (changed bool) {
 	changed = m.identify(id, dials)
-	m.home.wake()
+	m.home.pipeline.sendAgain(nil)
+	m.home.replicated.sendAgain(nil)
 	return changed
 }
 
@@ -136,7 +138,7 @@ func (m *Master) Run() {
 // Post sends the call with the next batch to the node of its first key. The calls of a batch keep their order. Batches
 // may overtake each other.
 func (m *Master) Post(c Call) {
-	for !m.At(c.Keys[0]).post(c) {
+	for !m.At(c.Keys[0]).of(c.Replicated).post(c) {
 	}
 }
 
@@ -147,7 +149,7 @@ func (m *Master) Withdraw(lock, hold string) bool {
 
 func (m *Master) withdraw(key string, is func(Call) bool) bool {
 	n := m.At(key)
-	return n.pipeline.withdraw(is) || n.replicated != nil && n.replicated.withdraw(is)
+	return n.pipeline.withdraw(is) || n.replicated.withdraw(is)
 }
 
 // PostAll is Post for several calls, which are all replicated or all not. Those of one node leave together, so that
@@ -163,15 +165,186 @@ func (m *Master) PostAll(calls []Call) {
 				others = append(others, c)
 			}
 		}
-		if n.post(together...) {
+		if n.of(together[0].Replicated).post(together...) {
 			calls = others
 		}
 	}
 }
 
 // Renew sends the renewal with the next batch to its node, the earliest expiry first. It is tried even while other
-// background work waits for the server to come back.
+// background work waits for the server to come back. It moves a deadline, so it counts only once the replicas have it.
 func (m *Master) Renew(r *Renewal) {
-	for !m.At(r.Key.LockHash()).renew(r) {
+	for !m.At(r.Key.LockHash()).replicated.renew(r) {
 	}
+}
+
+// Detached is a context that ends after its own time, independent of the caller's context, whose values it keeps. It
+// shows no deadline. Each Detached is used for one call, because a callee may use its context after it has returned, as
+// the timer of a dial's child context does. Only the alarm is reused: no callee sees it, and a new one would cost two
+// allocations.
+type Detached struct {
+	context.Context // for its values
+	over            chan struct{}
+	alarm           *alarm // nil once stopped
+}
+
+// alarm is a timer that successive Detached contexts reuse.
+type alarm struct {
+	timer *time.Timer
+	ends  *Detached
+	free  *sync.Pool // the pool that takes the alarm back if it has not fired
+}
+
+func (a *alarm) ring() { close(a.ends.over) }
+
+// Detached starts the timer. Call Stop when the context is no longer needed.
+func (m *Master) Detached(values context.Context, d time.Duration) *Detached {
+	a, _ := m.alarms.Get().(*alarm)
+	if a == nil {
+		a = &alarm{free: &m.alarms}
+		a.timer = time.AfterFunc(clock.Never, a.ring)
+	}
+	a.ends = &Detached{Context: values, over: make(chan struct{}), alarm: a}
+	a.timer.Reset(d)
+	return a.ends
+}
+
+// Stop frees the timer. A context that has not ended by then never ends, and keeps its values.
+func (c *Detached) Stop() {
+	a := c.alarm
+	c.alarm = nil
+	if a != nil && a.timer.Stop() {
+		a.ends = nil
+		a.free.Put(a)
+	}
+}
+
+// Deadline returns no deadline. The package documentation gives the reason.
+func (c *Detached) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Done is closed when the time is over.
+func (c *Detached) Done() <-chan struct{} { return c.over }
+
+// Err is context.DeadlineExceeded when the time is over.
+func (c *Detached) Err() error {
+	select {
+	case <-c.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// Listen starts to receive the messages of the key's node. It does not wait for the connection. If the nodes of a
+// Cluster are unknown it has no effect, and has to be called again when OnMoved is called.
+func (m *Master) Listen(key string) {
+	if l := m.listenerOf(key); l != nil {
+		l.start()
+	}
+}
+
+// Listened is closed when the first attempt to listen is over. Its connection has been dialled by then.
+func (m *Master) Listened() <-chan struct{} { return m.home.listener.tried }
+
+// Route returns how messages about this key reach this process. The route is uncounted before the first waiter's
+// subscription stands, and if messages are not available.
+func (m *Master) Route(key string) wire.Route {
+	if l := m.listenerOf(key); l != nil {
+		return l.state.Load().route
+	}
+	return m.home.listener.state.Load().route
+}
+
+// SubscriptionDown reports whether messages about this key are not available.
+func (m *Master) SubscriptionDown(key string) bool {
+	l := m.listenerOf(key)
+	return l != nil && l.state.Load().down
+}
+
+// listenerOf returns nil if the node to listen to is not known so far.
+func (m *Master) listenerOf(key string) *listener {
+	switch {
+	case m.plain.Load() || !m.cluster():
+		return m.home.listener
+	case m.slots.Load() == nil:
+		return nil
+	}
+	if n := m.At(key); n.direct {
+		return n.listener
+	}
+	return m.home.listener // only the client can route to that server
+}
+
+// Prepare opens the connection for replicated calls, at the latest when ctx ends. If the first of these calls opened
+// it, one of several masters would not vote, because its marker was not read over the current connection.
+func (m *Master) Prepare(ctx context.Context) {
+	if m.cfg.Replicas > 0 {
+		m.client.Do(withoutDeadline{ctx}, m.client.B().Wait().Numreplicas(0).Timeout(1).Build())
+	}
+}
+
+func (m *Master) notSent(cause error) *NotSent { return &NotSent{cause, m.Permanent(cause)} }
+
+// Permanent reports whether asking this master again is useless.
+func (m *Master) Permanent(err error) bool {
+	switch kindOf(err) {
+	case notRefused:
+		text := err.Error()
+		return m.isClosed(err) || errors.Is(err, wire.ErrCounter) ||
+			strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS")
+	case crossSlot: // calls of several locks have been sent again as calls of one lock
+		return true
+	case denied, rejected:
+		return true
+	case moved, ask, migrating, clusterDown:
+		// A client of the cluster follows MOVED and ASK, and the remaining refusals pass. A client of a single server
+		// does not follow them.
+		return m.Standalone()
+	case readOnly:
+		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has not followed so far.
+		return m.Standalone()
+	default:
+		return false
+	}
+}
+
+// isClosed reports whether a request failed since the master's client was closed, which is final. That of a Sentinel
+// group or a Cluster fails so also while it changes servers, so it has to say that it was closed.
+func (m *Master) isClosed(err error) bool {
+	if !errors.Is(err, rueidis.ErrClosing) {
+		return false
+	}
+	if m.tuned != nil {
+		return m.tuned.Closed()
+	}
+	return m.Standalone()
+}
+
+// Explain returns the failure of a request to this master in the form that is reported to a user.
+func (m *Master) Explain(err error) error {
+	switch {
+	case m.isClosed(err):
+		return &Advised{err, closedAdvice}
+	case m.Standalone() && FromCluster(err):
+		return &Advised{err, ClusterAdvice}
+	case m.cfg.Quarantine > 0 && kindOf(err) == crossSlot:
+		return &Advised{err, slotsAdvice}
+	case lacksScripts(err):
+		return &Advised{err, scriptsAdvice}
+	case kindOf(err) == readOnly:
+		return &Advised{err, replicaAdvice}
+	default:
+		return err
+	}
+}
+
+// lacksScripts reports whether the server does not know the commands that run scripts, or denies them to the user.
+func lacksScripts(err error) bool {
+	refusal, ok := refusalOf(err)
+	if !ok {
+		return false
+	}
+	text := strings.ToLower(refusal.Error())
+	denied := strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "noperm")
+	return denied && strings.Contains(text, "'eval")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Node is one server, as far as the client distinguishes servers: the unit of health. A slow, frozen or failed node
@@ -29,14 +30,14 @@ type Node struct {
 	met       atomic.Bool  // OnFirstAnswer was called for the server
 	stale     atomic.Bool  // its client has been closed: the node has to be made again
 	separated atomic.Bool  // a call names one lock, because the server refuses keys of several slots
-	pipeline  *pipeline
 	listener  *listener
 
-	replicated *pipeline // for calls whose answers count only with replicas; nil without replicas
+	pipeline   *pipeline
+	replicated *pipeline // for calls whose answers count only with replicas; without replicas the same as pipeline
 }
 
 // newNode returns a node. If client is nil, the master's client routes its calls.
-func (m *Master) newNode(addr string, client rueidis.Client) *Node {
+func newNode(m *Master, addr string, client rueidis.Client) *Node {
 	n := &Node{m: m, addr: addr, client: client, direct: client != nil, clock: serverClock{drift: m.cfg.Drift}}
 	if !n.direct {
 		n.client = m.client
@@ -47,41 +48,27 @@ func (m *Master) newNode(addr string, client rueidis.Client) *Node {
 		n.life, n.end = context.WithCancel(m.cfg.Life)
 	}
 	n.pipeline = newPipeline(n, batchesAtOnce)
+	n.replicated = n.pipeline
 	if m.cfg.Replicas > 0 {
 		n.replicated = newPipeline(n, 1)
+		n.replicated.replicates = true
 	}
-	n.listener = newListener(m, n)
+	n.listener = &listener{m: m, n: n, tried: make(chan struct{}), again: make(chan struct{}, 1)}
+	n.listener.state.Store(&subscriptionState{route: wire.Uncounted(m.cfg.Channel)})
 	return n
 }
 
-// post passes the calls, which are all replicated or all not, to their pipeline.
-func (n *Node) post(calls ...Call) bool {
-	if calls[0].Replicated && n.replicated != nil {
-		return n.replicated.post(calls)
+// of returns the pipeline that sends a call.
+func (n *Node) of(replicated bool) *pipeline {
+	if replicated {
+		return n.replicated
 	}
-	return n.pipeline.post(calls)
-}
-
-// renew passes the renewal on. A renewal moves a deadline, so it counts only once the replicas have it.
-func (n *Node) renew(r *Renewal) bool {
-	if n.replicated != nil {
-		return n.replicated.renew(r)
-	}
-	return n.pipeline.renew(r)
-}
-
-// wake has a sender look again for something to send.
-func (n *Node) wake() {
-	for _, p := range []*pipeline{n.pipeline, n.replicated} {
-		if p != nil {
-			p.sendAgain(nil)
-		}
-	}
+	return n.pipeline
 }
 
 // run sends the posted calls until the node ends.
 func (n *Node) run() {
-	if n.replicated != nil {
+	if n.replicated != n.pipeline {
 		n.m.cfg.Spawn(n.replicated.run)
 	}
 	n.pipeline.run()
@@ -124,21 +111,6 @@ func (n *Node) unanswered(cause error) {
 	if cause != nil {
 		n.health.failed(n.m.cfg.Clock.Now().Mono, cause)
 		n.m.suspect()
-	}
-}
-
-// replaced records that a different server answers from now on.
-func (n *Node) replaced() {
-	n.answers.Store(0)
-	n.met.Store(false)
-	n.clock.forget(n.m.cfg.Clock.Now().Mono)
-	n.health.succeeded()
-}
-
-// separate makes the node's calls name one lock each from now on.
-func (n *Node) separate(cause error) {
-	if n.separated.CompareAndSwap(false, true) {
-		n.m.cfg.OnSeparated(n, cause)
 	}
 }
 

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -62,7 +63,9 @@ func (RepeaterFunc) Repeats() bool { return true }
 // node has its own pipeline, so a slow node does not delay the renewals on other nodes. Calls of one hold need no
 // order: a release leaves a tombstone for every unanswered request.
 type pipeline struct {
-	n    *Node
+	n          *Node
+	replicates bool // the answers count only with replicas
+
 	most int           // how many batches may be in flight, each sent by a sender of its own
 	wake chan struct{} // one signal for each idle sender that was called
 
@@ -93,7 +96,7 @@ func newPipeline(n *Node, batches int) *pipeline {
 }
 
 // post returns false if the pipeline has ended.
-func (p *pipeline) post(calls []Call) bool {
+func (p *pipeline) post(calls ...Call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
@@ -251,6 +254,28 @@ func (p *pipeline) take(into []Call) (batch []Call, renews bool, later time.Dura
 // mayTake reports whether there is something to send, under mu.
 func (p *pipeline) mayTake() bool {
 	return len(p.first)+len(p.calls) > 0 || len(p.renewals) > 0 && !p.renewing
+}
+
+// takeRenewals removes at most n due renewals from waiting, the earliest deadline first. Renewals whose deadline has
+// passed are returned separately. The slice is sorted here and not on insertion: usually all renewals go in one batch,
+// and they arrive nearly in order, because holds that were renewed together are due together.
+func takeRenewals(waiting *[]*Renewal, now clock.Instant, n int) (due, obsolete []*Renewal) {
+	slices.SortFunc(*waiting, func(a, b *Renewal) int { return cmp.Compare(a.Deadline.Mono, b.Deadline.Mono) })
+	taken := 0
+	for _, r := range *waiting {
+		if len(due) == n {
+			break
+		}
+		if taken++; r.Deadline.Passed(now) {
+			obsolete = append(obsolete, r)
+		} else {
+			due = append(due, r)
+		}
+	}
+	if *waiting = (*waiting)[taken:]; len(*waiting) == 0 {
+		*waiting = nil
+	}
+	return due, obsolete
 }
 
 // callQueue has calls of a pipeline in their order, under its mutex.

@@ -24,8 +24,6 @@ type NotSent struct {
 	Final bool // asking the master again is useless
 }
 
-func (m *Master) notSent(cause error) *NotSent { return &NotSent{cause, m.Permanent(cause)} }
-
 func (e *NotSent) Error() string {
 	if e.Final {
 		return e.Cause.Error()
@@ -144,41 +142,6 @@ func FromCluster(err error) bool {
 	}
 }
 
-// Permanent reports whether asking this master again is useless.
-func (m *Master) Permanent(err error) bool {
-	switch kindOf(err) {
-	case notRefused:
-		text := err.Error()
-		return m.isClosed(err) || errors.Is(err, wire.ErrCounter) ||
-			strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS")
-	case crossSlot: // calls of several locks have been sent again as calls of one lock
-		return true
-	case denied, rejected:
-		return true
-	case moved, ask, migrating, clusterDown:
-		// A client of the cluster follows MOVED and ASK, and the remaining refusals pass. A client of a single server
-		// does not follow them.
-		return m.Standalone()
-	case readOnly:
-		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has not followed so far.
-		return m.Standalone()
-	default:
-		return false
-	}
-}
-
-// isClosed reports whether a request failed since the master's client was closed, which is final. That of a Sentinel
-// group or a Cluster fails so also while it changes servers, so it has to say that it was closed.
-func (m *Master) isClosed(err error) bool {
-	if !errors.Is(err, rueidis.ErrClosing) {
-		return false
-	}
-	if m.tuned != nil {
-		return m.tuned.Closed()
-	}
-	return m.Standalone()
-}
-
 // Advised is a refusal that no retry will change, with advice for the user.
 type Advised struct {
 	Refusal error
@@ -244,35 +207,6 @@ func Cure(err error) string {
 		}
 	}
 	return ""
-}
-
-// Explain returns the failure of a request to this master in the form that is reported to a user.
-func (m *Master) Explain(err error) error {
-	switch {
-	case m.isClosed(err):
-		return &Advised{err, closedAdvice}
-	case m.Standalone() && FromCluster(err):
-		return &Advised{err, ClusterAdvice}
-	case m.cfg.Quarantine > 0 && kindOf(err) == crossSlot:
-		return &Advised{err, slotsAdvice}
-	case lacksScripts(err):
-		return &Advised{err, scriptsAdvice}
-	case kindOf(err) == readOnly:
-		return &Advised{err, replicaAdvice}
-	default:
-		return err
-	}
-}
-
-// lacksScripts reports whether the server does not know the commands that run scripts, or denies them to the user.
-func lacksScripts(err error) bool {
-	refusal, ok := refusalOf(err)
-	if !ok {
-		return false
-	}
-	text := strings.ToLower(refusal.Error())
-	denied := strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "noperm")
-	return denied && strings.Contains(text, "'eval")
 }
 
 // CheckWrite returns why the server of the key takes no writes now, or nil: READONLY, OOM, NOREPLICAS, MISCONF,

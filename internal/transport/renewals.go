@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 
@@ -19,28 +18,6 @@ type Renewal struct {
 
 	// Done gets the answer. err is a *wire.Breaker if an operator broke the hold.
 	Done func(renewed bool, err error, sent clock.Instant)
-}
-
-// takeRenewals removes at most n due renewals from waiting, the earliest deadline first. Renewals whose deadline has
-// passed are returned separately. The slice is sorted here and not on insertion: usually all renewals go in one batch,
-// and they arrive nearly in order, because holds that were renewed together are due together.
-func takeRenewals(waiting *[]*Renewal, now clock.Instant, n int) (due, obsolete []*Renewal) {
-	slices.SortFunc(*waiting, func(a, b *Renewal) int { return cmp.Compare(a.Deadline.Mono, b.Deadline.Mono) })
-	taken := 0
-	for _, r := range *waiting {
-		if len(due) == n {
-			break
-		}
-		if taken++; r.Deadline.Passed(now) {
-			obsolete = append(obsolete, r)
-		} else {
-			due = append(due, r)
-		}
-	}
-	if *waiting = (*waiting)[taken:]; len(*waiting) == 0 {
-		*waiting = nil
-	}
-	return due, obsolete
 }
 
 // renewalsPerCall bounds one script call to 100 to 200 us of the server's time.

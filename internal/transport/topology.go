@@ -130,8 +130,12 @@ func (t *topology) watchAddress() {
 		}
 		if now := t.m.Addr(); now != t.watched {
 			t.watched = now
-			t.m.home.replaced()
-			t.m.home.listener.look()
+			home := t.m.home
+			home.answers.Store(0)
+			home.met.Store(false)
+			home.clock.forget(t.m.cfg.Clock.Now().Mono)
+			home.health.succeeded()
+			home.listener.look()
 			t.m.cfg.OnMoved(t.m)
 		}
 	}
@@ -218,7 +222,7 @@ func (t *topology) mapOf(owners []ownership, before slotMap) (now slotMap) {
 	for _, o := range owners {
 		n := nodes[o.addr]
 		if n == nil {
-			n = t.m.newNode(o.addr, clients[o.addr])
+			n = newNode(t.m, o.addr, clients[o.addr])
 			nodes[o.addr] = n
 		}
 		now = append(now, slotRange{o.first, o.last, n})

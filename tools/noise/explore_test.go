@@ -46,7 +46,7 @@ func TestSchedules(t *testing.T) {
 func TestSchedulesFindFaults(t *testing.T) {
 	for name, c := range map[string]struct{ file, old, new, scenario, failure string }{
 		"a reader departs by a second look at the count": {
-			file: "internal/localqueue/readers.go",
+			file: "internal/localqueue/queue.go",
 			old:  "	state, held := r.change(afterDepart)\n	return held, held && state < reader\n",
 			new: `	if r.leave() {
 		return true, false
@@ -66,7 +66,7 @@ func TestSchedulesFindFaults(t *testing.T) {
 			failure:  "leaves, and is told that it is not inside",
 		},
 		"a reader counts itself in two steps": {
-			file: "internal/localqueue/readers.go",
+			file: "internal/localqueue/queue.go",
 			old:  "		if state == next || r.state.CompareAndSwap(state, next) {\n",
 			new:  "		if r.state.Store(next); true {\n",
 

@@ -17,14 +17,6 @@ type Call struct {
 	At   time.Time // when it was over
 }
 
-// Call starts a call, such as RWMutex.Lock. In fake time it then waits or is over, so that the next one comes after it.
-func (w *World) Call(ctx context.Context, f func(context.Context) error) *Call {
-	c := &Call{w: w, Over: make(chan struct{})}
-	go c.run(func() error { return f(ctx) })
-	w.Settle()
-	return c
-}
-
 func (c *Call) run(f func() error) {
 	defer close(c.Over)
 	c.Err = f()
@@ -126,20 +118,4 @@ func (a *Pending) Failed() error {
 	require.Error(a.w, a.Err)
 	require.Nil(a.w, a.Lease)
 	return a.Err
-}
-
-// First returns the acquisition that is over first.
-func (w *World) First(a, b *Pending) *Pending {
-	w.Helper()
-	limit := time.NewTimer(Patience)
-	defer limit.Stop()
-	select {
-	case <-a.Over:
-		return a
-	case <-b.Over:
-		return b
-	case <-limit.C:
-		w.Fatal("neither acquisition ended")
-		return nil
-	}
 }

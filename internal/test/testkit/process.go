@@ -394,3 +394,15 @@ func Dial(t testing.TB, addr string, option rueidis.ClientOption, opts ...rwlock
 	t.Cleanup(client.Close)
 	return New(t, client, opts...)
 }
+
+// RequireFree fails the test unless every master shows the lock without holders and waiters.
+func (p *Process) RequireFree(name string) {
+	p.W.Helper()
+	state, err := p.Inspect(p.W.Ctx, name)
+	require.NoError(p.W, err)
+	for _, m := range state.Masters {
+		require.NoError(p.W, m.Err)
+		require.Empty(p.W, m.Holders, "master %d", m.Index)
+		require.Empty(p.W, m.Waiters, "master %d", m.Index)
+	}
+}

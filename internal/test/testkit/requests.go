@@ -5,12 +5,10 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing/synctest"
 	"time"
 
-	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -69,31 +67,6 @@ type saltedScripts struct {
 	digests map[string]scripts.Name
 }
 
-// ScriptOf returns which script a command runs, or "" for none. It learns the digests of salted scripts from the
-// commands that send them whole.
-func (w *World) ScriptOf(cmd []string) scripts.Name {
-	if name := ScriptOf(cmd); name != "" || len(cmd) < 2 {
-		return name
-	}
-	s := w.scripts
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if testredis.Named("EVAL")(cmd) {
-		for name, source := range scripts.All() {
-			if strings.HasPrefix(cmd[1], source) {
-				s.digests[digest(cmd[1])] = name
-				return name
-			}
-		}
-	}
-	return s.digests[cmd[1]]
-}
-
-// Running matches the commands that run one of these scripts.
-func (w *World) Running(names ...scripts.Name) func(cmd []string) bool {
-	return func(cmd []string) bool { return isOneOf(w.ScriptOf(cmd), names) }
-}
-
 // Requests are the scripts that have reached a master, in the order of arrival.
 type Requests struct {
 	w   *World
@@ -106,29 +79,6 @@ type Request struct {
 	Script scripts.Name
 	Cmd    []string
 	At     time.Time
-}
-
-// Requests notes what reaches the first master from now on, over the links that these processes have to it, or over all
-// that it has now.
-func (w *World) Requests(from ...*Process) *Requests {
-	r := &Requests{w: w}
-	var links []*testredis.Link
-	for _, p := range from {
-		links = append(links, p.Link)
-	}
-	if len(from) == 0 {
-		links = w.Mini.Links()
-	}
-	for _, link := range links {
-		link.OnCommand(func(cmd []string) {
-			if name := w.ScriptOf(cmd); name != "" {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				r.all = append(r.all, Request{name, cmd, time.Now()})
-			}
-		})
-	}
-	return r
 }
 
 // All returns what has come so far. In fake time it waits for what is on its way.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -332,3 +333,147 @@ func (w *World) ScriptCalls() (counts []int) {
 	}
 	return counts
 }
+
+// HasOnlyTokens reports whether the first master has nothing of any lock but its token.
+func (w *World) HasOnlyTokens() bool {
+	for _, key := range w.LockKeys() {
+		// What has expired stays until the lock is used again.
+		if name, is := strings.CutSuffix(key, "}:x"); is {
+			if w.Command("ZCOUNT", key, strconv.FormatInt(time.Now().UnixMilli(), 10), "+inf") != int64(0) {
+				return false
+			}
+			name = nameDecoder.Replace(name[strings.IndexByte(name, '{')+1:])
+			if w.observer == nil || w.observer.TryOnce(name) != nil {
+				return false
+			}
+		}
+	}
+	for _, key := range w.LockKeys() {
+		if !strings.HasSuffix(key, "}") {
+			return false
+		}
+		for _, field := range w.Command("HKEYS", key).([]any) {
+			if field != "t" && field != "s" && field != "c" { // c goes with the next that is not straight
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// UntilOnlyTokens returns when the last tombstone has expired, which in fake time may take a minute.
+func (w *World) UntilOnlyTokens() {
+	w.Helper()
+	if w.Mini == nil {
+		w.Eventually("only tokens are left", w.HasOnlyTokens)
+		return
+	}
+	for limit := time.Now().Add(2 * Patience); !w.HasOnlyTokens(); w.Pass(time.Second) {
+		require.True(w, time.Now().Before(limit), "keys left: %q", w.Keys())
+	}
+}
+
+// OnlyTombstonesLeft fails the test if anything of a lock but its token and tombstones is on the server, or if a
+// tombstone ends later than within that time.
+func (w *World) OnlyTombstonesLeft(within time.Duration) {
+	w.Helper()
+	w.Settle()
+	end := strconv.FormatInt(time.Now().Add(within).UnixMilli()+1, 10)
+	for _, key := range w.LockKeys() {
+		if strings.HasSuffix(key, "}:x") {
+			require.Zero(w, w.Command("ZCOUNT", key, end, "+inf"), key)
+			continue
+		}
+		require.True(w, strings.HasSuffix(key, "}"), key)
+		for _, field := range w.Command("HKEYS", key).([]any) {
+			switch value := w.Command("HGET", key, field.(string)); field {
+			case "t", "s", "c":
+			case "n": // of holds, waiters and those aside
+				require.Regexp(w, "^0 0 ", value, key)
+			default:
+				require.Regexp(w, "^x ", value, key)
+			}
+		}
+	}
+}
+
+// OnlyTokensLeft fails the test if anything of a lock but its token is on the server.
+func (w *World) OnlyTokensLeft() {
+	w.Helper()
+	w.Settle()
+	require.True(w, w.HasOnlyTokens(), "keys left: %q", w.Keys())
+}
+
+// Call starts a call, such as RWMutex.Lock. In fake time it then waits or is over, so that the next one comes after it.
+func (w *World) Call(ctx context.Context, f func(context.Context) error) *Call {
+	c := &Call{w: w, Over: make(chan struct{})}
+	go c.run(func() error { return f(ctx) })
+	w.Settle()
+	return c
+}
+
+// First returns the acquisition that is over first.
+func (w *World) First(a, b *Pending) *Pending {
+	w.Helper()
+	limit := time.NewTimer(Patience)
+	defer limit.Stop()
+	select {
+	case <-a.Over:
+		return a
+	case <-b.Over:
+		return b
+	case <-limit.C:
+		w.Fatal("neither acquisition ended")
+		return nil
+	}
+}
+
+// ScriptOf returns which script a command runs, or "" for none. It learns the digests of salted scripts from the
+// commands that send them whole.
+func (w *World) ScriptOf(cmd []string) scripts.Name {
+	if name := ScriptOf(cmd); name != "" || len(cmd) < 2 {
+		return name
+	}
+	s := w.scripts
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if testredis.Named("EVAL")(cmd) {
+		for name, source := range scripts.All() {
+			if strings.HasPrefix(cmd[1], source) {
+				s.digests[digest(cmd[1])] = name
+				return name
+			}
+		}
+	}
+	return s.digests[cmd[1]]
+}
+
+// Running matches the commands that run one of these scripts.
+func (w *World) Running(names ...scripts.Name) func(cmd []string) bool {
+	return func(cmd []string) bool { return isOneOf(w.ScriptOf(cmd), names) }
+}
+
+// Requests notes what reaches the first master from now on, over the links that these processes have to it, or over all
+// that it has now.
+func (w *World) Requests(from ...*Process) *Requests {
+	r := &Requests{w: w}
+	var links []*testredis.Link
+	for _, p := range from {
+		links = append(links, p.Link)
+	}
+	if len(from) == 0 {
+		links = w.Mini.Links()
+	}
+	for _, link := range links {
+		link.OnCommand(func(cmd []string) {
+			if name := w.ScriptOf(cmd); name != "" {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.all = append(r.all, Request{name, cmd, time.Now()})
+			}
+		})
+	}
+	return r
+}
+
+var nameDecoder = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -227,4 +228,9 @@ func (s *Server) logTail() string {
 		return err.Error()
 	}
 	return string(log[max(0, len(log)-500):])
+}
+
+// refusesInfo reports whether the server runs but requires a password.
+func refusesInfo(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "NOAUTH")
 }
