@@ -132,8 +132,8 @@ func (c converting) untaken() *Error {
 // error is untaken, and the lease keeps its hold.
 func (c converting) exchange(ctx context.Context) error {
 	l, e, into := c.l, c.into.e, c.into
-	e.unconfirmed.add(+1) // before the registry forgets the old hold, so that Close sees one of the two
-	defer e.unconfirmed.add(-1)
+	e.underWay.add(+1) // before the registry forgets the old hold, so that Close sees one of the two
+	defer e.underWay.add(-1)
 	from := l.lock()
 	if !from.stillHeld() {
 		defer l.mu.Unlock()

@@ -51,9 +51,9 @@ type Engine struct {
 	releases       []*releaseQueues // of each master
 	renewalOutages outages          // of the servers that do not renew leases
 	evictions      evictions
-	unconfirmed    unconfirmed
+	underWay       underWay
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
-	inBackground   atomic.Int64 // releases of WithBackgroundRelease without the answer of a quorum
+	unawaited      atomic.Int64 // releases of WithBackgroundRelease that no quorum has answered
 	tokens         tokens
 	scripts        []atomic.Pointer[scriptSet] // of each master; see scriptsOf
 	timers         *timerqueue.Queue
@@ -75,7 +75,7 @@ func New(cfg Config) *Engine {
 	n := len(cfg.Clients)
 	e := &Engine{
 		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), keys: wire.NewKeyspace(cfg.Prefix, n),
-		registry: registry{holds: make(map[string]*hold)}, unconfirmed: newUnconfirmed(),
+		registry: registry{holds: make(map[string]*hold)}, underWay: underWay{none: make(chan struct{}, 1)},
 		stop: make(chan struct{}), gone: make(chan struct{}),
 	}
 	// The parts hold atomics and mutexes, so they are filled in in place.
@@ -229,7 +229,7 @@ func (e *Engine) shutDown() {
 		h.shutDown(held, asking)
 	}
 	// The releases need the pipelines and the timers, so these end only after them.
-	e.unconfirmed.await(until - e.clock.Now().Mono)
+	e.underWay.await(until - e.clock.Now().Mono)
 	e.endLife()
 	close(e.stop)
 	e.tasks.wait()

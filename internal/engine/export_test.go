@@ -35,7 +35,7 @@ type Registered struct{ Leases, Releases, WaitSets, Timers int }
 
 // Registered counts the notes.
 func (e *Engine) Registered() Registered {
-	r := Registered{Releases: int(e.unconfirmed.n.Load()), Timers: e.timers.Len()}
+	r := Registered{Releases: int(e.underWay.n.Load()), Timers: e.timers.Len()}
 	r.Leases = len(e.registry.snapshot())
 	for _, w := range e.waiters {
 		w.mu.Lock()

@@ -24,7 +24,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if h == nil {
 		return over
 	}
-	defer h.e.unconfirmed.add(-1)
+	defer h.e.underWay.add(-1)
 	err := giveBack(ctx, nil, h, nil, byTerms)
 	if failed, ok := err.(*Error); ok {
 		h.e.observers.warnOfRelease(h, failed)
@@ -35,7 +35,7 @@ func (l *Lease) Release(ctx context.Context) error {
 // ReleaseWithin is Release that does not wait beyond the end of ctx. It is for callers that do not need the result.
 func (l *Lease) ReleaseWithin(ctx context.Context) {
 	if h, _ := l.endByHolder(); h != nil {
-		defer h.e.unconfirmed.add(-1)
+		defer h.e.underWay.add(-1)
 		_ = giveBack(ctx, ctx.Done(), h, nil, byTerms)
 	}
 }
@@ -55,7 +55,7 @@ func (e *Engine) ReleaseAll(leases []*Lease) []error {
 		l.mu.Lock()
 		postings := g.calls(nil)
 		l.mu.Unlock()
-		e.unconfirmed.add(-1)
+		e.underWay.add(-1)
 		for _, p := range postings {
 			calls[p.m.Index] = append(calls[p.m.Index], p.call)
 		}
@@ -80,7 +80,7 @@ func (e *Engine) ReleaseAll(leases []*Lease) []error {
 	return errs
 }
 
-// endByHolder ends a lease that is held, counts its release as unconfirmed and returns its hold, for the caller to
+// endByHolder ends a lease that is held, counts its release as under way and returns its hold, for the caller to
 // give back. Otherwise it returns what Release returns: nil if the lease was released before, and its *Loss each time.
 func (l *Lease) endByHolder() (h *hold, over error) {
 	h = l.lock()
@@ -91,7 +91,7 @@ func (l *Lease) endByHolder() (h *hold, over error) {
 		}
 		return nil, over
 	}
-	h.e.unconfirmed.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
+	h.e.underWay.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
 	h.finish(ErrReleased)
 	h.e.registry.forget(h.id)
 	// The lease ends before the request leaves, so that no goroutine trusts it while another holder enters.
@@ -121,11 +121,11 @@ type release struct {
 	minimum   minimum
 	until     clock.Instant // the hold has expired there by then
 
-	heir   *hold           // the hold that goes on in place of this one, nil for none: see inherit
-	left   func()          // sends the requests that wait for the answer; nil if none may wait
-	job    *giving         // counts the answer; nil in a queue, and for a single master's caller
-	isOver bool            // the job has counted it; under the job's mutex
-	node   *transport.Node // that has confirmed it; see recentReleases
+	heir     *hold           // the hold that goes on in place of this one, nil for none: see inherit
+	onAnswer func()          // sends the requests that wait for the answer; nil if none may wait
+	job      *giving         // counts the answer; nil in a queue, and for a single master's caller
+	isOver   bool            // the job has counted it; under the job's mutex
+	node     *transport.Node // that has confirmed it; see recentReleases
 }
 
 // lateness bounds how long a request may be on its way to a master after its client has given up on it. By then the
@@ -144,8 +144,8 @@ func (r *release) request(now clock.Instant) wire.Release {
 // Receive counts the answer to a release that was posted.
 func (r *release) Receive(result rueidis.RedisResult, sent clock.Instant) {
 	had, failure := r.answered(result, sent)
-	if r.left != nil {
-		r.left()
+	if r.onAnswer != nil {
+		r.onAnswer()
 	}
 	r.job.count(r.of.m.Index, had, failure)
 }
@@ -160,7 +160,7 @@ func (r *release) answered(result rueidis.RedisResult, sent clock.Instant) (had 
 	reply, err := wire.ReadRelease(result)
 	if err != nil {
 		again := *r
-		again.job, again.left = nil, nil
+		again.job, again.onAnswer = nil, nil
 		if !adopts || !r.job.postpone(&again, err) {
 			r.of.retry(&again, err)
 		}
@@ -186,7 +186,7 @@ func (r *release) confirmed(reply wire.ReleaseReply) {
 	}
 }
 
-// giving is the release of one hold on its masters. It counts the answers, and is unconfirmed until further ones change
+// giving is the release of one hold on its masters. It counts the answers, and is under way until further ones change
 // nothing. It outlives the call that waits for it, because answers may arrive after the call's timeout.
 type giving struct {
 	h, heir   *hold // heir goes on in place of h, nil for none: see inherit
@@ -214,7 +214,7 @@ const (
 )
 
 func newGiving(h, heir *hold, by way) *giving {
-	h.e.unconfirmed.add(+1)
+	h.e.underWay.add(+1)
 	releases := make([]release, len(h.e.masters))
 	return &giving{h: h, heir: heir, by: by, certain: make(chan struct{}), releases: releases}
 }
@@ -313,8 +313,8 @@ func (g *giving) calls(calls postings) postings {
 	e, lock := h.e, h.key.LockHash()
 	if g.by == byTerms && h.terms.BackgroundRelease {
 		// If so many releases have no answer, the servers are slower than their clients, and the caller waits.
-		if g.unawaited = e.inBackground.Add(1) <= releasesUnderWay; !g.unawaited {
-			e.inBackground.Add(-1)
+		if g.unawaited = e.unawaited.Add(1) <= releasesUnderWay; !g.unawaited {
+			e.unawaited.Add(-1)
 		}
 	}
 	g.withdrawUnsent()
@@ -331,7 +331,7 @@ func (g *giving) calls(calls postings) postings {
 		default:
 			*r = g.on(m)
 			if r.job = g; g.by == atOnce || g.unawaited {
-				r.left = r.of.leaving.add(lock)
+				r.onAnswer = r.of.leaving.add(lock)
 			}
 			if args == nil || r.tombstone != tombstone {
 				tombstone, args = r.tombstone, r.request(now).Args(make([]string, 0, 4))
@@ -413,9 +413,9 @@ func (g *giving) count(master int, had bool, failure *NodeFailure) {
 	}
 	close(g.certain)
 	e := g.h.e
-	e.unconfirmed.add(-1)
+	e.underWay.add(-1)
 	if g.unawaited {
-		e.inBackground.Add(-1)
+		e.unawaited.Add(-1)
 		g.report(g.verdict())
 	}
 }

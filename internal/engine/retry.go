@@ -16,7 +16,7 @@ import (
 )
 
 // releaseQueues holds the releases on one master that no caller waits for, in a queue for each of its nodes. Each
-// release is counted as unconfirmed, by announce, retry or repeat, until it is confirmed, refused for good or expired.
+// release is counted as under way, by announce, retry or repeat, until it is confirmed, refused for good or expired.
 // Close waits for that count.
 type releaseQueues struct {
 	e       *Engine
@@ -49,9 +49,9 @@ func (p *releaseQueues) queue(lock string) *releaseQueue {
 // sent after the master's answer, unless its node fails: then they fail as well.
 func (r *release) announce() {
 	lock := r.key.LockHash()
-	r.of.e.unconfirmed.add(+1)
+	r.of.e.underWay.add(+1)
 	if !r.of.m.At(lock).Failing() {
-		r.left = r.of.leaving.add(lock)
+		r.onAnswer = r.of.leaving.add(lock)
 	}
 }
 
@@ -86,7 +86,7 @@ func (p *releaseQueues) retry(r *release, cause error) {
 	q := p.queue(r.key.LockHash())
 	q.mu.Lock()
 	defer q.unlock()
-	p.e.unconfirmed.add(+1)
+	p.e.underWay.add(+1)
 	q.keepLocked(r)
 	q.backOffLocked()
 }
@@ -106,7 +106,7 @@ func (p *releaseQueues) repeat() {
 		}
 	}
 	for _, r := range p.recent.take(p.m, p.e.clock.Now()) {
-		p.e.unconfirmed.add(+1)
+		p.e.underWay.add(+1)
 		p.queue(r.key.LockHash()).add(r)
 	}
 }
@@ -121,7 +121,7 @@ type releaseQueue struct {
 	underWay int // holds in calls that have no answer so far
 	failures int // in a row
 	timer    timerqueue.Timer
-	left     []func() // of releases, to be called when mu is unlocked
+	onAnswer []func() // of releases, to be called when mu is unlocked
 }
 
 // These constants bound what is sent. When a crowd gives up at once, the releases that have to wait are sent together,
@@ -142,7 +142,7 @@ func (q *releaseQueue) keepLocked(all ...*release) {
 	q.waiting = append(q.waiting, all[:room]...)
 	for _, r := range all[room:] {
 		q.leftLocked(r)
-		q.p.e.unconfirmed.add(-1)
+		q.p.e.underWay.add(-1)
 		q.p.e.counters.unconfirmed.Add(1)
 	}
 }
@@ -175,18 +175,18 @@ func (q *releaseQueue) hurry(hold string) {
 
 // leftLocked lets the single attempts that wait for this release go on, under mu.
 func (q *releaseQueue) leftLocked(r *release) {
-	if r.left != nil {
-		q.left = append(q.left, r.left)
-		r.left = nil
+	if r.onAnswer != nil {
+		q.onAnswer = append(q.onAnswer, r.onAnswer)
+		r.onAnswer = nil
 	}
 }
 
 // unlock unlocks mu, and then sends the single attempts that need not wait any more.
 func (q *releaseQueue) unlock() {
-	left := q.left
-	q.left = nil
+	all := q.onAnswer
+	q.onAnswer = nil
 	q.mu.Unlock()
-	for _, f := range left {
+	for _, f := range all {
 		f()
 	}
 }
@@ -269,7 +269,7 @@ func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*release) {
 		q.waiting[0] = nil
 		q.waiting = q.waiting[1:]
 		if r.until.Passed(now) {
-			q.p.e.unconfirmed.add(-1)
+			q.p.e.underWay.add(-1)
 			q.leftLocked(r)
 		} else {
 			batch = append(batch, r)
@@ -301,7 +301,7 @@ func (q *releaseQueue) answered(batch []*release, result rueidis.RedisResult) {
 		q.backOffLocked()
 		return
 	}
-	e.unconfirmed.add(-int64(len(batch)))
+	e.underWay.add(-int64(len(batch)))
 	q.failures = 0
 	q.sendLocked(min(releasesUnderWay, q.underWay+releasesAtOnce), false)
 }
@@ -346,18 +346,16 @@ func (x *recentReleases) take(m *transport.Master, now clock.Instant) (again []*
 	return again
 }
 
-// unconfirmed counts the releases that have no quorum's confirmation so far. Close waits for them.
-type unconfirmed struct {
+// underWay counts the releases that have no quorum's confirmation so far. Close waits for them.
+type underWay struct {
 	n    atomic.Int64
 	none chan struct{} // signals await that the count may be 0
 }
 
-func newUnconfirmed() unconfirmed { return unconfirmed{none: make(chan struct{}, 1)} }
-
 // add counts a release that begins, or ends for good: confirmed, refused for good, or expired. If one part of the
 // engine hands a release to another, the second part adds before the first subtracts, so the count is never 0 in
 // between.
-func (u *unconfirmed) add(change int64) {
+func (u *underWay) add(change int64) {
 	if u.n.Add(change) == 0 {
 		select {
 		case u.none <- struct{}{}:
@@ -368,7 +366,7 @@ func (u *unconfirmed) add(change int64) {
 
 // await returns when the count is 0, or after the given time. The signal may be old, because the count changes all the
 // time, so await checks the count itself.
-func (u *unconfirmed) await(most time.Duration) {
+func (u *underWay) await(most time.Duration) {
 	timeout := time.NewTimer(most)
 	defer timeout.Stop()
 	for u.n.Load() > 0 {
@@ -409,8 +407,8 @@ type follower struct {
 	call     func()
 }
 
-// add registers a release of the lock. left is called once, when the master has answered or failed to.
-func (v *leaving) add(lock string) (left func()) {
+// add registers a release of the lock. onAnswer is called once, when the master has answered or failed to.
+func (v *leaving) add(lock string) (onAnswer func()) {
 	d := new(departure)
 	v.open.Add(1)
 	v.mu.Lock()

@@ -66,12 +66,12 @@ func (l *Lease) ResetContended() {
 		return
 	}
 	h.extra.shared.contended = false
-	var left atomic.Int64
-	left.Store(int64(len(h.e.masters)))
+	var open atomic.Int64
+	open.Store(int64(len(h.e.masters)))
 	l.mu.afterUnlock(func() {
 		for _, releases := range h.e.releases {
 			releases.leaving.after(h.key.LockHash(), func() {
-				if left.Add(-1) == 0 {
+				if open.Add(-1) == 0 {
 					h := l.lock()
 					defer l.mu.Unlock()
 					h.keeping.poll()

@@ -216,13 +216,13 @@ func (s *waitSet) refresh(batch []waiter, proposal int64) {
 	}
 	w.m.Post(transport.Call{
 		Script: w.e.scriptsOf(w.m).refresh, Keys: s.keys, Vote: w.m.Vote(proposal), Args: refresh.Args(nil),
-		To: transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) { s.refreshed(batch, r, sent) }),
+		To: transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) { s.answered(batch, r, sent) }),
 	})
 }
 
-// refreshed passes each waiter its part of the reply, and sets the time of the next refresh. It locks the leases one by
+// answered passes each waiter its part of the reply, and sets the time of the next refresh. It locks the leases one by
 // one, outside the mutex of the wait sets, because a lease's mutex is acquired before that mutex.
-func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.Instant) {
+func (s *waitSet) answered(batch []waiter, r rueidis.RedisResult, sent clock.Instant) {
 	w := s.in
 	reply, err := wire.ReadRefresh(r, len(batch))
 	next := schedule.Answer{Refused: transport.Refused(err), Again: reply.More == wire.MoreAdmits, Wake: reply.Left}
@@ -243,7 +243,7 @@ func (s *waitSet) refreshed(batch []waiter, r rueidis.RedisResult, sent clock.In
 			answer = w.e.refreshAnswer(state, sent)
 		}
 		next.Granted = next.Granted || answer.Status == ballot.IsGranted
-		next.Again = waiter.refreshed(w, answer) || next.Again
+		next.Again = waiter.answered(w, answer) || next.Again
 	}
 	if err != nil {
 		w.failed(s.name, s.node(), err) // without the waiters that the error has ended
@@ -271,10 +271,10 @@ func (e *Engine) refreshAnswer(w wire.RefreshedWaiter, sent clock.Instant) ballo
 	}
 }
 
-// refreshed applies the refresh to this waiter. It reports whether the master must be asked anew because it does not
+// answered applies the refresh to this waiter. It reports whether the master must be asked anew because it does not
 // know the hold: the waiter's lease ended, or the master lost its data. The hold asks again under the same id, so it
 // keeps its place on masters that order by id. On a single master it goes to the end of the queue.
-func (x waiter) refreshed(w *waitSets, answer ballot.Answer) (askAgain bool) {
+func (x waiter) answered(w *waitSets, answer ballot.Answer) (askAgain bool) {
 	h := x.a.hold
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()

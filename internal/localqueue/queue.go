@@ -404,8 +404,8 @@ func afterJoin(state int64) (int64, bool) {
 // leave removes a reader if other readers stay. The last reader needs the mutex, because its caller decides
 // what follows.
 func (r *readers) leave() bool {
-	_, left := r.change(afterLeave)
-	return left
+	_, changed := r.change(afterLeave)
+	return changed
 }
 
 func afterLeave(state int64) (int64, bool) { return state - reader, state >= 2*reader }

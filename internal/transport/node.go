@@ -82,8 +82,8 @@ func (n *Node) Addr() string {
 	return n.addr
 }
 
-// Backoff returns why background work for this server has to wait, and until when. The cause is nil if it need not
-// wait.
+// Backoff returns why work for this server that nobody waits for is put off, and until when. The cause is nil if it is
+// not.
 func (n *Node) Backoff(now time.Duration) (until time.Duration, cause error) {
 	return n.health.backoff(now)
 }
@@ -123,11 +123,11 @@ type health struct {
 	mu       sync.Mutex
 	failures int // consecutive
 	cause    error
-	retryAt  time.Duration // when background work may try again
+	retryAt  time.Duration // when work that nobody waits for may be tried again
 	triedAt  time.Duration // the last attempt since it failed
 }
 
-// The backoff of background work doubles between its limits. Urgent work is let through every urgentGap.
+// The backoff of work that nobody waits for doubles between its limits. Urgent work is let through every urgentGap.
 const (
 	BackoffMin = 10 * time.Millisecond
 	BackoffMax = time.Second
@@ -164,7 +164,7 @@ func (h *health) failing() bool {
 	return h.failures > 0
 }
 
-// backoff returns why background work has to wait, and until when. The cause is nil if it need not wait.
+// backoff returns why work that nobody waits for is put off, and until when. The cause is nil if it is not.
 func (h *health) backoff(now time.Duration) (until time.Duration, cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

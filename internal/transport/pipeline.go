@@ -13,7 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// Call is one script call without a waiting goroutine: a refresh, a raise, a release in the background.
+// Call is one script call without a waiting goroutine: a refresh, a raise, a release that nobody waits for.
 type Call struct {
 	Script *Script
 	Keys   []string
@@ -305,9 +305,9 @@ func (q *callQueue) takeRefused(cause error) (refused []Call) {
 func (q *callQueue) take(batch []Call, most int) []Call {
 	n := min(len(*q), max(most, 0))
 	batch = append(batch, (*q)[:n]...)
-	left := copy(*q, (*q)[n:])
-	clear((*q)[left:])
-	if *q = (*q)[:left]; left == 0 && cap(*q) > callsPerBatch { // the array of a burst
+	kept := copy(*q, (*q)[n:])
+	clear((*q)[kept:])
+	if *q = (*q)[:kept]; kept == 0 && cap(*q) > callsPerBatch { // the array of a burst
 		*q = nil
 	}
 	return batch
