@@ -294,3 +294,29 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	}
 	return a.fail(failed)
 }
+
+// adopted returns nil if a quorum had the detached hold until now. A release without an answer may still run. One that
+// failed is repeated only if the adoption succeeds: otherwise another process may adopt the hold.
+func (g *giving) adopted() *Error {
+	g.mu.Lock()
+	found, causes := g.found(g.had, g.hadNot), g.causes()
+	failed := &Error{Got: g.had}
+	var again []func()
+	if g.taken = found == confirmed; g.taken {
+		again, g.postponed = g.postponed, nil
+	}
+	g.mu.Unlock()
+	switch found {
+	case confirmed:
+		for _, release := range again {
+			release()
+		}
+		return nil
+	case gone:
+		failed.Kind, failed.Err = Gone, errGone
+	default:
+		kind, forGood := g.h.e.refusal(causes)
+		failed.Kind, failed.Unknown, failed.Nodes, failed.Err = kind, !forGood, causes, errUntaken
+	}
+	return failed
+}

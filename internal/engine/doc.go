@@ -5,8 +5,9 @@
 //
 //	engine.go      Engine, which joins the parts; registry, the holds by their ids; Close, and the tasks that it awaits
 //	request.go     Request and Terms, the scripts of a master; postings, calls to several masters
-//	lease.go       Lease, a caller's handle: the mutex, the end and its subscribers, the standing hold
-//	hold.go        hold, one hold id on the masters: its grant, deadline and end, and the calls that its ballot asks for
+//	lease.go       Lease, a caller's handle: the mutex, the end and its subscribers, the standing hold, its token block
+//	hold.go        hold, one hold id on the masters: its grant, deadline and end, the calls that its ballot asks for,
+//	               and what it needs that goroutines share
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
 //	failure.go     how an acquisition ends without a lease
 //	many.go        group: asks for the holds of several locks, and keeps all of them or none
@@ -20,7 +21,6 @@
 //	               releases of this process that its next requests for the lock follow
 //	convert.go     the second hold of a lease, in the other mode, and the exchange
 //	adopt.go       a hold that its process leaves to another one, which goes on with it
-//	shared.go      what a hold needs that goroutines share: a token block, and whether it is contended
 //	tokens.go      the token floor to propose to scripts
 //	events.go      the user's hooks and logger
 //	inspect.go     Admin: what the masters show of a lock

@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/events"
-	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // Event describes an acquisition or a lease at the time of the event.
@@ -115,20 +113,6 @@ func (o *observers) final(what What, h *hold, err error) {
 		o.relay.Final(func() { hook(ctx, event, err, 0) })
 	case what == OnReleaseFailed:
 		o.offer(what, h, err, 0)
-	}
-}
-
-// warnOfAbsence notes that a master does not take the hold back, and logs it once, under the lease's mutex. The first
-// answers of that kind are expected where another hold is yet to yield.
-func (o *observers) warnOfAbsence(h *hold, m *transport.Master, a ballot.Answer) {
-	const expected = 2
-	if a.Status == ballot.IsGranted || a.Err != nil || h.unregained > expected {
-		return
-	}
-	if h.unregained++; h.unregained > expected {
-		o.warn("a lease stands without a master that does not take it back",
-			slog.String("master", m.At(h.key.LockHash()).Addr()), slog.String("lock", h.name),
-			slog.Int("masters", h.ballot.Votes().Standing(h.token())))
 	}
 }
 

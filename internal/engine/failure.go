@@ -114,3 +114,21 @@ func (a *acquisition) failure(kind Kind, cause error) *Error {
 	}
 	return f
 }
+
+// failed counts a failure by its kind. What is no *Error counts as refused.
+func (c *counters) failed(failure error) {
+	kind := InvalidMasters
+	if f, ok := failure.(*Error); ok {
+		kind = f.Kind
+	}
+	switch f := &c.failures; kind {
+	case Contended:
+		f.contended.Add(1)
+	case NoQuorum:
+		f.noQuorum.Add(1)
+	case Closed:
+		f.closed.Add(1)
+	default:
+		f.refused.Add(1)
+	}
+}

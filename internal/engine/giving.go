@@ -508,32 +508,6 @@ func (g *giving) postpone(r *release, cause error) bool {
 	return !g.taken
 }
 
-// adopted returns nil if a quorum had the detached hold until now. A release without an answer may still run. One that
-// failed is repeated only if the adoption succeeds: otherwise another process may adopt the hold.
-func (g *giving) adopted() *Error {
-	g.mu.Lock()
-	found, causes := g.found(g.had, g.hadNot), g.causes()
-	failed := &Error{Got: g.had}
-	var again []func()
-	if g.taken = found == confirmed; g.taken {
-		again, g.postponed = g.postponed, nil
-	}
-	g.mu.Unlock()
-	switch found {
-	case confirmed:
-		for _, release := range again {
-			release()
-		}
-		return nil
-	case gone:
-		failed.Kind, failed.Err = Gone, errGone
-	default:
-		kind, forGood := g.h.e.refusal(causes)
-		failed.Kind, failed.Unknown, failed.Nodes, failed.Err = kind, !forGood, causes, errUntaken
-	}
-	return failed
-}
-
 // finding is what the answers to a release show.
 type finding uint8
 

@@ -81,28 +81,6 @@ func (v voter) post(call transport.Call, read holdReader, counted func(wire.Hold
 	h.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 
-// raised counts the answer to a raise, under mu. The raise is a vote for the target only if the master itself answers
-// that it has counted the target (case raise-unheld: a raise of a hold that was gone counted a vote that was never
-// kept).
-func (v voter) raised(target fencing.Token, a ballot.Answer) {
-	v.h.ballot.Vote(v.m.Index).Raised(target, a)
-	v.h.changed(v.m)
-}
-
-// yielded counts the answer to a yield, under mu. The master may have kept the grant, with a new token, or may have
-// granted the hold again at once. If the grant went to an older hold, this hold waits behind it.
-func (v voter) yielded(token fencing.Token, r wire.HoldReply, a ballot.Answer, err error) {
-	h, m := v.h, v.m
-	h.ballot.Vote(m.Index).Yielded(token, a)
-	h.ballot.Vote(m.Index).Block(r.Token, r.First)
-	if acquisition := h.asking; acquisition != nil {
-		acquisition.decide()
-		if h.phase == asking {
-			acquisition.enqueue(m, r.Left, err)
-		}
-	}
-}
-
 // holdReader reads the reply of one of the scripts about one hold.
 type holdReader func(rueidis.RedisResult) (wire.HoldReply, error)
 
@@ -326,4 +304,9 @@ func (e *Engine) onSubscribeFailed(m *transport.Master, n *transport.Node, err e
 		observers.relay.Offer(func() { hook(n.Addr(), err) })
 	}
 	e.waiters[m.Index].wakeAll()
+}
+
+// observeRoundTrip records a round trip if it is long, and lets earlier long ones decay.
+func (t *tokens) observeRoundTrip(d time.Duration) {
+	t.roundTrip.Store(max(int64(d), t.roundTrip.Load()*7/8))
 }

@@ -392,3 +392,51 @@ func (h *hold) perform(actions []ballot.Action) {
 		}
 	}
 }
+
+// sharedHold is what a hold needs that goroutines of the process share: a block of tokens, and whether another process
+// waits for the lock. The lease's mutex guards it.
+//
+// A token block begins with the token that any other grant would get, has the size that was asked for, and ends at most
+// a second ahead of the master's clock. Several masters would each cut it off at their own clock, so the client asks
+// for less before that (tokens.budget). Each master reports where its block begins; the lease may use the tokens from
+// the largest of these on. Raises, renewals and releases name the last token, which is the master's counter.
+type sharedHold struct {
+	block       int                  // size of the token block to ask for; 0: the hold is not shared
+	first       fencing.Token        // first token of the granted block
+	tokenInUse  func() fencing.Token // see Request
+	contended   bool                 // set until the hold ends, or until ResetContended
+	onContended func()               // called once when contended is set; nil before OnContended and after the call
+}
+
+// inUse returns the token of the work that the hold protects now: of a shared hold one of its block, which ends with
+// last. A conversion that is under way has not begun to use its own block.
+func (s *sharedHold) inUse(last fencing.Token) fencing.Token {
+	if s.tokenInUse != nil {
+		if token := s.tokenInUse(); s.first <= token && token < last {
+			return token
+		}
+	}
+	return last
+}
+
+// raised counts the answer to a raise, under mu. The raise is a vote for the target only if the master itself answers
+// that it has counted the target (case raise-unheld: a raise of a hold that was gone counted a vote that was never
+// kept).
+func (v voter) raised(target fencing.Token, a ballot.Answer) {
+	v.h.ballot.Vote(v.m.Index).Raised(target, a)
+	v.h.changed(v.m)
+}
+
+// yielded counts the answer to a yield, under mu. The master may have kept the grant, with a new token, or may have
+// granted the hold again at once. If the grant went to an older hold, this hold waits behind it.
+func (v voter) yielded(token fencing.Token, r wire.HoldReply, a ballot.Answer, err error) {
+	h, m := v.h, v.m
+	h.ballot.Vote(m.Index).Yielded(token, a)
+	h.ballot.Vote(m.Index).Block(r.Token, r.First)
+	if acquisition := h.asking; acquisition != nil {
+		acquisition.decide()
+		if h.phase == asking {
+			acquisition.enqueue(m, r.Left, err)
+		}
+	}
+}

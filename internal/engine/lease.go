@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/errs"
 )
 
 // Lease is a caller's handle of the lock, from the grant to Release or loss. It stands on one hold, and a conversion
@@ -162,6 +164,125 @@ func (l *Lease) LoseAt(limit time.Duration, token fencing.Token) {
 	if h.stillHeld() {
 		h.lose(&Loss{Name: h.name, Token: token, Reason: MaxHold, Limit: limit})
 	}
+}
+
+// Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
+// Err's value when the lease has ended, and *Error when the lease stands but the renewal is not confirmed, or ctx
+// has ended. During a conversion Renew extends the new hold, although the TTL of that hold may have begun long before
+// this call.
+func (l *Lease) Renew(ctx context.Context) error {
+	var cause error
+	if ctx.Err() != nil { // not under mu: it is the caller's code
+		cause = errs.Cause(ctx)
+	}
+	h := l.lock()
+	now := h.e.clock.Now()
+	if h.expire(now); h.phase != held {
+		defer l.mu.Unlock()
+		return l.done.err()
+	}
+	if cause != nil {
+		defer l.mu.Unlock()
+		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: cause}
+	}
+	if h.keeping.round == nil {
+		h.keeping.start(now)
+		h.setTimer() // for the end of the round, even if no renewal is scheduled
+	}
+	outcome := make(chan error, 1)
+	h.keeping.round.waiters = append(h.keeping.round.waiters, outcome)
+	l.mu.Unlock()
+	select {
+	case err := <-outcome:
+		if err == errReplaced {
+			return l.Renew(ctx)
+		}
+		return err
+	case <-ctx.Done():
+		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: errs.Cause(ctx)}
+	case <-l.Done(): // while the round is under way
+		return l.Err()
+	}
+}
+
+// SetTTL changes the TTL of the lease from now on, and renews it once as Renew does, with the same errors. It waits for
+// a renewal under way, whose TTL is the one before. After a failure the TTL is the new one as well. 0 leaves the TTL as
+// it is.
+func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
+	for ctx.Err() == nil { // not under mu: it is the caller's code
+		h := l.lock()
+		now := h.e.clock.Now()
+		if h.expire(now); h.phase != held {
+			l.mu.Unlock()
+			break
+		}
+		r := h.keeping.round
+		if r == nil {
+			if ttl > 0 {
+				h.keeping.changeTTL(ttl, now)
+			}
+			l.mu.Unlock()
+			break
+		}
+		over := make(chan error, 1)
+		r.waiters = append(r.waiters, over)
+		l.mu.Unlock()
+		select {
+		case <-over:
+		case <-ctx.Done():
+		case <-l.Done():
+		}
+	}
+	return l.Renew(ctx)
+}
+
+// Block returns the tokens that the lease may use: from the first to the last, which is Token.
+func (l *Lease) Block() (first, last fencing.Token) {
+	h := l.lock()
+	defer l.mu.Unlock()
+	if h.extra == nil {
+		return h.token(), h.token()
+	}
+	return h.extra.shared.first, h.token()
+}
+
+// OnContended calls f once when the lease is contended, at once if it already is. f must not block. It is for a lease
+// from a request that named a block: the masters report waiters to no other lease.
+func (l *Lease) OnContended(f func()) {
+	h := l.lock()
+	defer l.mu.Unlock()
+	switch x := h.extra; {
+	case x == nil:
+	case x.shared.contended:
+		l.mu.afterUnlock(f)
+	default:
+		x.shared.onContended = f
+	}
+}
+
+// ResetContended clears the contended state of a lease after a conversion that was given up, and asks again for
+// waiters: their message may have come already, and is not sent again. It asks only when the masters have released the
+// conversion. An earlier question could overtake that release, and the masters would report the conversion as a waiter.
+func (l *Lease) ResetContended() {
+	h := l.lock()
+	defer l.mu.Unlock()
+	if h.extra == nil {
+		return
+	}
+	h.extra.shared.contended = false
+	var open atomic.Int64
+	open.Store(int64(len(h.e.masters)))
+	l.mu.afterUnlock(func() {
+		for _, releases := range h.e.releases {
+			releases.leaving.after(h.key.LockHash(), func() {
+				if open.Add(-1) == 0 {
+					h := l.lock()
+					defer l.mu.Unlock()
+					h.keeping.poll()
+				}
+			})
+		}
+	})
 }
 
 // doneState notifies the subscribers to the end of a lease, or of the second hold of one that converts. The lease's

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -475,72 +473,16 @@ func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
 	return n
 }
 
-// Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
-// Err's value when the lease has ended, and *Error when the lease stands but the renewal is not confirmed, or ctx
-// has ended. During a conversion Renew extends the new hold, although the TTL of that hold may have begun long before
-// this call.
-func (l *Lease) Renew(ctx context.Context) error {
-	var cause error
-	if ctx.Err() != nil { // not under mu: it is the caller's code
-		cause = errs.Cause(ctx)
+// warnOfAbsence notes that a master does not take the hold back, and logs it once, under the lease's mutex. The first
+// answers of that kind are expected where another hold is yet to yield.
+func (o *observers) warnOfAbsence(h *hold, m *transport.Master, a ballot.Answer) {
+	const expected = 2
+	if a.Status == ballot.IsGranted || a.Err != nil || h.unregained > expected {
+		return
 	}
-	h := l.lock()
-	now := h.e.clock.Now()
-	if h.expire(now); h.phase != held {
-		defer l.mu.Unlock()
-		return l.done.err()
+	if h.unregained++; h.unregained > expected {
+		o.warn("a lease stands without a master that does not take it back",
+			slog.String("master", m.At(h.key.LockHash()).Addr()), slog.String("lock", h.name),
+			slog.Int("masters", h.ballot.Votes().Standing(h.token())))
 	}
-	if cause != nil {
-		defer l.mu.Unlock()
-		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: cause}
-	}
-	if h.keeping.round == nil {
-		h.keeping.start(now)
-		h.setTimer() // for the end of the round, even if no renewal is scheduled
-	}
-	outcome := make(chan error, 1)
-	h.keeping.round.waiters = append(h.keeping.round.waiters, outcome)
-	l.mu.Unlock()
-	select {
-	case err := <-outcome:
-		if err == errReplaced {
-			return l.Renew(ctx)
-		}
-		return err
-	case <-ctx.Done():
-		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: errs.Cause(ctx)}
-	case <-l.Done(): // while the round is under way
-		return l.Err()
-	}
-}
-
-// SetTTL changes the TTL of the lease from now on, and renews it once as Renew does, with the same errors. It waits for
-// a renewal under way, whose TTL is the one before. After a failure the TTL is the new one as well. 0 leaves the TTL as
-// it is.
-func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
-	for ctx.Err() == nil { // not under mu: it is the caller's code
-		h := l.lock()
-		now := h.e.clock.Now()
-		if h.expire(now); h.phase != held {
-			l.mu.Unlock()
-			break
-		}
-		r := h.keeping.round
-		if r == nil {
-			if ttl > 0 {
-				h.keeping.changeTTL(ttl, now)
-			}
-			l.mu.Unlock()
-			break
-		}
-		over := make(chan error, 1)
-		r.waiters = append(r.waiters, over)
-		l.mu.Unlock()
-		select {
-		case <-over:
-		case <-ctx.Done():
-		case <-l.Done():
-		}
-	}
-	return l.Renew(ctx)
 }

@@ -75,9 +75,6 @@ const maxHandoffTTL = 3 * time.Second
 // refreshes is how many refreshes fit into a waiter's lease, so the waiter survives the loss of all but one of them.
 const refreshes = 3
 
-// refreshEvery returns the interval at which a waiter under these terms must be refreshed.
-func (t *Terms) refreshEvery() time.Duration { return t.handoffTTL / refreshes }
-
 // scriptSet holds the scripts for one master, salted with its identity. It is immutable. The engine replaces it as a
 // whole when another server answers as the master, and a call keeps the script that it began with.
 type scriptSet struct {

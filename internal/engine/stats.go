@@ -42,24 +42,6 @@ var reasons = [...]Reason{Expired, Taken, Unreachable, Paused, MaxHold, Broken}
 
 func (c *counters) lost(reason Reason) { c.losses[slices.Index(reasons[:], reason)].Add(1) }
 
-// failed counts a failure by its kind. What is no *Error counts as refused.
-func (c *counters) failed(failure error) {
-	kind := InvalidMasters
-	if f, ok := failure.(*Error); ok {
-		kind = f.Kind
-	}
-	switch f := &c.failures; kind {
-	case Contended:
-		f.contended.Add(1)
-	case NoQuorum:
-		f.noQuorum.Add(1)
-	case Closed:
-		f.closed.Add(1)
-	default:
-		f.refused.Add(1)
-	}
-}
-
 // Stats returns the counters.
 func (e *Engine) Stats() Stats {
 	c := &e.counters

@@ -113,11 +113,6 @@ func (t *tokens) observe(token fencing.Token) {
 	}
 }
 
-// observeRoundTrip records a round trip if it is long, and lets earlier long ones decay.
-func (t *tokens) observeRoundTrip(d time.Duration) {
-	t.roundTrip.Store(max(int64(d), t.roundTrip.Load()*7/8))
-}
-
 // longestRoundTrip returns the longest recent round trip.
 func (t *tokens) longestRoundTrip() time.Duration { return time.Duration(t.roundTrip.Load()) }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -314,3 +315,6 @@ func (e *Engine) continueAdmission(m *transport.Master, key wire.LockKey) {
 		}),
 	})
 }
+
+// refreshEvery returns the interval at which a waiter under these terms must be refreshed.
+func (t *Terms) refreshEvery() time.Duration { return t.handoffTTL / refreshes }
