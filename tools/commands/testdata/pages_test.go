@@ -1,0 +1,229 @@
+package page
+
+import (
+	"context"
+	"database/sql"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/httpfence"
+	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+func servers(t *testing.T) (*rwlock.Locker, rueidis.Client, *redisguard.Guard) {
+	t.Helper()
+	client, err := rwlock.Dial(miniredis.RunT(t).Addr(), rueidis.ClientOption{})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	locker, err := rwlock.New(client)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locker.Close() })
+	guard, err := redisguard.New(client)
+	require.NoError(t, err)
+	return locker, client, guard
+}
+
+// within runs work in a section of a lock, with the section's context and fence.
+func within(t *testing.T, locker *rwlock.Locker, name string, work func(context.Context, fencing.Fence) error) {
+	t.Helper()
+	require.NoError(t, locker.Do(t.Context(), name, func(ctx context.Context) error {
+		fence, err := fencing.Require(ctx, name)
+		require.NoError(t, err)
+		return work(ctx, fence)
+	}))
+}
+
+func TestGuide(t *testing.T) {
+	locker, _, guard := servers(t)
+	c := config{mu: locker.RWMutex("config", rwlock.WithLinger(time.Minute)), guard: guard}
+	for _, text := range []string{"", "one", "two"} {
+		within(t, locker, "config", func(ctx context.Context, fence fencing.Fence) error {
+			return guard.Set(ctx, fence, "config", text, 0)
+		})
+		for range 2 {
+			read, err := c.read(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, text, read)
+		}
+	}
+
+	lease, err := locker.Lock(t.Context(), "job")
+	require.NoError(t, err)
+	ticket, err := detach(t.Context(), lease)
+	require.NoError(t, err)
+	done := func(ctx context.Context) error { return ctx.Err() }
+	require.NoError(t, adopt(t.Context(), locker, ticket, done))
+	require.ErrorIs(t, adopt(t.Context(), locker, ticket, done), rwlock.ErrTicket)
+
+	leading, resign := context.WithCancel(t.Context())
+	run(leading, locker, func(context.Context) error {
+		resign()
+		return nil
+	})
+}
+
+func TestFencing(t *testing.T) {
+	locker, client, guard := servers(t)
+	for _, key := range []string{"balance:{7}", "balance:{bank}:7"} {
+		require.NoError(t, client.Do(t.Context(), client.B().Set().Key(key).Value("50").Build()).Error())
+	}
+	within(t, locker, "orders/42", func(ctx context.Context, fence fencing.Fence) error {
+		require.NoError(t, new(accounts).Save(ctx, fence, 7))
+		n, err := count(ctx, client, guard, fence, "{42}:set")
+		require.NoError(t, err)
+		require.Zero(t, n)
+		left, err := pay(ctx, guard, fence)
+		require.NoError(t, err)
+		require.Equal(t, int64(20), left)
+		require.NoError(t, move(ctx, guard, withdraw, []fencing.Fence{fence}))
+		return ship(ctx, guard)
+	})
+	require.Equal(t, "done", post(t.Context(), locker, new(fencing.Watermark), context.Cause))
+	server(new(fencing.Watermark)).Stop()
+
+	name := func(*http.Request) string { return "orders/42" }
+	shop := httptest.NewServer(handler(new(fencing.Watermark), name, service(new(fencing.Watermark))))
+	defer shop.Close()
+	fenced := &http.Client{Transport: &httpfence.Transport{}}
+	within(t, locker, "orders/42", func(ctx context.Context, _ fencing.Fence) error {
+		request, err := http.NewRequestWithContext(ctx, "POST", shop.URL+"/orders/42", nil)
+		require.NoError(t, err)
+		answer, err := fenced.Do(request)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, answer.StatusCode)
+		return answer.Body.Close()
+	})
+}
+
+func TestSQL(t *testing.T) {
+	locker, _, _ := servers(t)
+	guard, err := sqlguard.New(sqlguard.SQLite)
+	require.NoError(t, err)
+	db := rows(t, `CREATE TABLE log (line TEXT); CREATE TABLE profiles (id TEXT PRIMARY KEY, body TEXT, fence BIGINT);
+		CREATE TABLE accounts (id INT, balance INT, fence BIGINT); INSERT INTO accounts VALUES (7, 0, 0), (8, 0, 0)`)
+	require.NoError(t, guard.Create(t.Context(), db))
+	within(t, locker, "accounts/7", func(ctx context.Context, fence fencing.Fence) error {
+		require.NoError(t, set(ctx, db, fence, 7, 100))
+		require.NoError(t, put(ctx, db, fence, "seven", "text"))
+		require.NoError(t, enter(ctx, db, guard, fence))
+		return book(ctx, db, guard, 30)
+	})
+	require.NoError(t, transfer(t.Context(), locker, db, guard, 7, 8, 10))
+	require.Equal(t, 60, number(t, db, `SELECT balance FROM accounts WHERE id = 7`))
+	require.Equal(t, 10, number(t, db, `SELECT balance FROM accounts WHERE id = 8`))
+	require.Equal(t, 2, number(t, db, `SELECT (SELECT count(*) FROM profiles) + (SELECT count(*) FROM log)`))
+}
+
+// store is every database of the page, and its old lock.
+type store struct{ state string }
+
+func (s *store) save(_ context.Context, _ fencing.Fence, _, state string) error {
+	s.state = state
+	return nil
+}
+
+func (s *store) load(context.Context, fencing.Fence, string) (string, error) { return s.state, nil }
+
+func (s *store) Paid(context.Context, string) (bool, error) { return s.state == "paid", nil }
+
+func (s *store) Pay(context.Context, fencing.Fence, string) error { s.state = "paid"; return nil }
+func (s *store) LockContext(context.Context) error                { return nil }
+func (s *store) UnlockContext(context.Context) (bool, error)      { return true, nil }
+
+func TestIntegrations(t *testing.T) {
+	locker, _, guard := servers(t)
+	client, err := dial(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	require.NoError(t, err)
+	client.Close()
+
+	due := time.Now().Truncate(time.Hour)
+	for _, first := range []bool{true, false} {
+		ran, err := cron{guard, "report", time.Hour}.tick(t.Context(), due, context.Cause)
+		require.NoError(t, err)
+		require.Equal(t, first, ran)
+	}
+	ran, _ := tick(t.Context(), locker, "job", context.Cause) // on a busy machine its TTL of a second may be over
+	require.True(t, ran)
+	gocron, err := scheduler(locker)
+	require.NoError(t, err)
+	require.NoError(t, gocron.Shutdown())
+
+	shop := &orders{guard, new(store)}
+	within(t, locker, "orders/42", func(ctx context.Context, fence fencing.Fence) error {
+		require.NoError(t, shop.update(ctx, fence, "42", "shipped"))
+		for range 2 { // from the database, and from the cache
+			state, err := shop.lookup(ctx, fence, "42")
+			require.NoError(t, err)
+			require.Equal(t, "shipped", state)
+		}
+		log, applied := make(chan message, 1), ""
+		publish(ctx, log, "text")
+		require.NoError(t, consume(context.Background(), <-log, new(fencing.Watermark), func(body string) { applied = body }))
+		require.Equal(t, "text", applied)
+		return nil
+	})
+
+	bank := new(store)
+	require.NoError(t, Orders{locker, bank}.Pay(t.Context(), "order:7"))
+	require.Equal(t, "paid", bank.state)
+	require.NoError(t, both(t.Context(), bank, locker, context.Cause))
+	require.NoError(t, migrated(t.Context(), locker, context.Cause))
+}
+
+func TestOperate(t *testing.T) {
+	locker, client, _ := servers(t)
+	page := httptest.NewRecorder()
+	pages(locker).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), "GET", "/debug/locks", nil))
+	require.Equal(t, 200, page.Code)
+	kind := func(name string) string { return name }
+	require.NoError(t, observed(t.Context(), client, noop.NewMeterProvider(), kind, context.Cause))
+}
+
+func TestReadme(t *testing.T) {
+	locker, _, _ := servers(t)
+	calls := 0
+	require.NoError(t, forms(t.Context(), locker, func(ctx context.Context) error {
+		calls++
+		return context.Cause(ctx)
+	}))
+	require.Equal(t, 5, calls)
+
+	db := rows(t, `CREATE TABLE accounts (id INT, balance INT, fence BIGINT); INSERT INTO accounts VALUES (42, 0, 0)`)
+	require.NoError(t, deposit(t.Context(), locker, db, 7))
+	_, err := db.ExecContext(t.Context(), `UPDATE accounts SET fence = fence + 1000000000000`)
+	require.NoError(t, err)
+	require.ErrorIs(t, deposit(t.Context(), locker, db, 7), fencing.ErrStale) // a newer holder has written
+	require.Equal(t, 7, number(t, db, `SELECT balance FROM accounts`))
+}
+
+func rows(t *testing.T, schema string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", ":memory:")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxOpenConns(1)
+	_, err = db.ExecContext(t.Context(), schema)
+	require.NoError(t, err)
+	return db
+}
+
+func number(t *testing.T, db *sql.DB, query string) (n int) {
+	t.Helper()
+	require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&n))
+	return n
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
