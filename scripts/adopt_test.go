@@ -144,27 +144,6 @@ func TestOnlyWhatWasDetachedIsAdopted(t *testing.T) {
 	})
 }
 
-// The adopter's minimum counts from the grant of the hold that it adopts.
-func TestAnAdoptedHoldKeepsItsBeginning(t *testing.T) {
-	inFakeTime(t, func(e *env) {
-		for _, of := range []request{writer("01"), reader("01")} {
-			other := writer("02")
-			other.mode = of.mode
-			token := e.run(acquire(of))[1].(int64)
-			e.run(mark("01", token))
-			e.pass(ttl / 2 * time.Millisecond)
-			require.EqualValues(e.t, 1, answer(e, adopt(other, "01", token)))
-			e.run(release("01", 0))
-			e.run(endHold("02", 0, ttl, ttl))
-			e.pass(ttl/2*time.Millisecond - time.Millisecond)
-			require.EqualValues(e.t, 2, answer(e, tryAcquire(writer("03"))))
-			e.pass(2 * time.Millisecond)
-			require.EqualValues(e.t, 1, answer(e, tryAcquire(writer("03"))))
-			e.run(release("03", 0))
-		}
-	})
-}
-
 // Over a quorum readers need not have larger tokens than other readers, but an adopter has.
 func TestAnAdoptersTokenIsLarger(t *testing.T) {
 	everywhere(t, func(e *env) {

@@ -76,49 +76,6 @@ func TestALateRequestOfABrokenHold(t *testing.T) {
 	})
 }
 
-// Nothing has removed a broken hold that has expired when the late request arrives: it is refused all the same.
-func TestALateRequestIsTheFirstAfterABrokenHold(t *testing.T) {
-	everywhere(t, func(e *env) {
-		for _, of := range []request{writer("01"), reader("02"), writer("03").by("a"), reader("04").by("b")} {
-			e.run(acquire(of))
-			nested := join(reader("1" + of.hold).by(of.owner))
-			if of.owner != "" {
-				require.EqualValues(e.t, 1, e.run(nested)[0])
-				require.EqualValues(e.t, 1, e.run(breaks("1" + of.hold))[0])
-			}
-			require.EqualValues(e.t, 1, e.run(breaks(of.hold))[0])
-			e.pass(ttl * time.Millisecond)
-			if of.owner != "" {
-				require.EqualValues(e.t, 3, e.run(nested)[0])
-			}
-			for range 2 {
-				reply := e.run(acquire(of))
-				require.EqualValues(e.t, 3, reply[0])
-				require.Equal(e.t, by, reply[4])
-			}
-			require.EqualValues(e.t, 0, e.run(breaks(of.hold))[0], "gone")
-		}
-	})
-}
-
-// The release of a hold that was broken before says who did so, and so does a late acquire after it.
-func TestAReleaseTellsOfABreak(t *testing.T) {
-	everywhere(t, func(e *env) {
-		for i, of := range []request{writer("01"), reader("02"), writer("03"), reader("04")} {
-			e.run(acquire(of))
-			if i < 2 {
-				e.run(breaks(of.hold))
-			} else {
-				e.run(breaksNow(of.hold))
-			}
-			require.Equal(e.t, by, e.run(releaseAll(of.hold, claim))[3])
-			require.Equal(e.t, by, e.run(releaseAll(of.hold, claim))[3], "again")
-			require.Equal(e.t, by, e.run(acquire(of))[4])
-			require.Len(e.t, e.run(release("05", 0)), 3)
-		}
-	})
-}
-
 // Over a quorum, neither a raise nor a yield nor a regain brings back a hold that is broken.
 func TestABrokenHoldOfAQuorum(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -135,21 +92,6 @@ func TestABrokenHoldOfAQuorum(t *testing.T) {
 	})
 }
 
-// At once, the hold is gone, its late requests find that, and the next waiter enters.
-func TestBreakAtOnce(t *testing.T) {
-	everywhere(t, func(e *env) {
-		token := e.run(acquire(writer("01")))[1].(int64)
-		e.run(acquire(writer("02")))
-		e.run(breaks("01"))
-		require.EqualValues(e.t, 2, e.run(breaksNow("01"))[0])
-		require.EqualValues(e.t, 1, e.run(refresh("02"))[3], "handed on")
-		require.Equal(e.t, by, e.run(renew("01", ttl, token))[1])
-		require.EqualValues(e.t, 3, e.run(acquire(writer("01")))[0])
-		require.EqualValues(e.t, 0, e.run(regain(writer("01"), token, 1))[0])
-		require.EqualValues(e.t, 0, e.run(breaksNow("01"))[0], "again")
-	})
-}
-
 // A waiter that is broken leaves the queue, and neither a refresh nor its acquire brings it back.
 func TestABrokenWaiter(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -162,19 +104,6 @@ func TestABrokenWaiter(t *testing.T) {
 		require.Equal(e.t, by, reply[4])
 		require.EqualValues(e.t, 0, e.run(breaks("02"))[0], "gone")
 		e.run(release("01", 0))
-		require.EqualValues(e.t, 1, e.run(acquire(writer("03")))[0])
-	})
-}
-
-// A hold that its process has released, and that stands until its minimum, ends with a Break of any kind.
-func TestBreakOfAnEndedHold(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(writer("01")))
-		require.EqualValues(e.t, 1, e.run(endHold("01", 0, ttl, ttl))[0])
-		require.EqualValues(e.t, 2, e.run(breaks("01"))[0])
-		require.EqualValues(e.t, 1, e.run(acquire(writer("02")))[0])
-		e.run(breaks("02"))
-		require.EqualValues(e.t, 1, e.run(endHold("02", 0, ttl, ttl))[0], "a broken hold has no minimum")
 		require.EqualValues(e.t, 1, e.run(acquire(writer("03")))[0])
 	})
 }

@@ -369,15 +369,6 @@ func endHold(hold string, tombstone, least, rest int) call {
 	return on("n", scripts.Release, ulid(hold), tombstone, 0, fmt.Sprint(least, " ", rest))
 }
 
-// releaseMany is release of several holds in one call.
-func releaseMany(first string, others ...string) call {
-	c := release(first, 0)
-	for _, hold := range others {
-		c.args = append(c.args, ulid(hold))
-	}
-	return c
-}
-
 func raise(hold string, token int64) call { return on("n", scripts.Raise, ulid(hold), token) }
 func yield(hold string, token int64) call { return on("n", scripts.Yield, ulid(hold), token) }
 func renew(hold string, ttl int, token any) call {

@@ -81,46 +81,6 @@ func TestAnIndexOfHoldsHasAllOrNone(t *testing.T) {
 	})
 }
 
-// An upgrade does not wait for a reader that has died, though its hold is in the zset all the time.
-func TestAnUpgradeIsInWhereTheIndexWasLost(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(reader("01").lasting(ttl / 2)))
-		e.run(acquire(reader("02").lasting(3 * ttl)))
-		e.lose(":h")
-		token := e.run(acquire(reader("03").lasting(3 * ttl)))[1]
-		e.run(release("02", 0))
-		e.pass(ttl / 2 * time.Millisecond)
-		require.EqualValues(e.t, 1, e.run(renew("03", 3*ttl, token))[1])
-		require.EqualValues(e.t, 1, e.status(tryAcquire(writer("04").converting("03"))))
-		e.run(release("03", 0))
-		e.run(release("04", 0))
-		e.onlyTokensStay()
-	})
-}
-
-// A reader that has died is not kept alive: its record names a time that its hold does not outlive, renewals included.
-func TestDeadHoldsWhoseIndexIsLostExpire(t *testing.T) {
-	everywhere(t, func(e *env) {
-		token := e.run(acquire(reader("01")))[1]
-		e.lose(":h")
-		e.pass(ttl * time.Millisecond)
-		require.EqualValues(e.t, 0, e.run(renew("01", ttl, token))[1])
-		require.EqualValues(e.t, 1, e.status(acquire(writer("02"))))
-		e.run(release("02", 0))
-
-		token = e.run(acquire(reader("03")))[1]
-		e.pass(ttl / 2 * time.Millisecond)
-		require.EqualValues(e.t, 1, e.run(renew("03", ttl, token))[1])
-		e.lose(":h")
-		e.pass(ttl / 2 * time.Millisecond)
-		require.EqualValues(e.t, 2, e.status(tryAcquire(writer("04"))), "renewed since")
-		e.pass((ttl/2 + 60_000) * time.Millisecond)
-		require.EqualValues(e.t, 1, e.status(acquire(writer("04"))))
-		e.run(release("04", 0))
-		e.onlyTokensStay()
-	})
-}
-
 // Waiters whose zset is lost get in in their order, whatever comes first: a refresh of one of them, the release of the
 // one they wait for, or a waiter who queues behind them.
 func TestWaitersWhoseIndexIsLostGetIn(t *testing.T) {
@@ -158,72 +118,6 @@ func TestWaitersWhoseIndexIsLostGetIn(t *testing.T) {
 	})
 }
 
-// Those who do not come back drop out where the queue was lost, too.
-func TestDeadWaitersWhoseIndexIsLostDropOut(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(writer("01").lasting(10 * ttl)))
-		e.run(acquire(writer("02")))
-		e.run(acquire(writer("03").waiting(5 * claim)))
-		e.lose(":q")
-		e.run(acquire(writer("04").waiting(5 * claim)))
-		e.pass(claim * time.Millisecond)
-		require.EqualValues(e.t, 0, e.run(refresh("03"))[3])
-		require.Equal(e.t, "2", e.members("queue"))
-		require.Empty(e.t, e.field(lockKey, ulid("02")))
-	})
-}
-
-// Tombstones and waiters that were passed over are known by their records, and go in their time.
-func TestWhatLiesAsideIsPurgedWhereItsIndexIsLost(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(writer("01")))
-		e.run(acquire(writer("02").listening(deaf)))
-		e.run(release("01", 0))
-		e.run(release("03", ttl))
-		require.Equal(e.t, "2", e.members("aside"))
-		e.lose(":x")
-		require.EqualValues(e.t, 3, e.status(acquire(writer("03"))), "released before it came")
-		require.EqualValues(e.t, 1, e.run(refresh("02"))[3], "passed over, but alive")
-		e.run(release("02", 0))
-		e.pass(ttl * time.Millisecond)
-		e.run(refresh())
-		e.onlyTokensStay()
-	})
-}
-
-// Members whose records are lost with the hash are nothing: a grant under the same hold id is not taken for a waiter.
-func TestMembersWithoutARecordAreNothing(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(writer("01")))
-		e.run(acquire(reader("02")))
-		e.run(acquire(writer("03")))
-		e.run(release("09", ttl))
-		e.lose("")
-		token := e.run(acquire(reader("02")))[1] // asks again, as its refresh told it
-		require.EqualValues(e.t, 0, e.status(acquire(writer("03"))))
-		e.run(refresh("03"))
-		require.EqualValues(e.t, 2, e.run(renew("02", ttl, token))[1], "its grant stands")
-		require.EqualValues(e.t, 1, e.status(release("02", 0)))
-		require.EqualValues(e.t, 1, e.run(refresh("03"))[3])
-		e.run(release("03", 0))
-
-		e.run(acquire(reader("04").by("a").lasting(2 * ttl)))
-		e.lose("")
-		e.run(acquire(reader("05").by("b")))
-		e.run(acquire(reader("06").by("b")))
-		upgrade := tryAcquire(writer("07").by("a").converting("04"))
-		require.EqualValues(e.t, 2, e.status(upgrade), "others read, and 04 does not")
-		e.run(release("06", 0))
-		require.EqualValues(e.t, 2, e.status(upgrade))
-		require.EqualValues(e.t, 1, e.status(tryAcquire(writer("08").by("b").converting("05"))), "nobody else reads")
-		e.run(release("05", 0))
-		e.run(release("08", 0))
-		e.pass(2 * ttl * time.Millisecond)
-		e.run(refresh())
-		require.Empty(e.t, e.field(lockKey, "n"))
-	})
-}
-
 // The whole queue comes back where it is larger than what one command takes.
 func TestALargeIndexIsMadeAgain(t *testing.T) {
 	const waiters = 2_500
@@ -237,43 +131,6 @@ func TestALargeIndexIsMadeAgain(t *testing.T) {
 		require.NoError(e.t, err)
 		require.EqualValues(e.t, waiters, n)
 		require.Equal(e.t, fmt.Sprint(waiters), e.members("queue"))
-	})
-}
-
-// A reader is raised after the loss of the zset too: its record stands.
-func TestAReaderIsRaisedWhereItsIndexIsLost(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.newMarker()
-		token := e.run(votes.of(acquireByID(reader("01"))))[1].(int64)
-		e.lose(":h")
-		require.EqualValues(e.t, 1, e.status(votes.of(raise("01", token+5))))
-		require.EqualValues(e.t, 0, e.status(votes.of(acquireByID(writer("02")))), "01 reads")
-		require.EqualValues(e.t, token+5, e.run(votes.of(acquireByID(reader("01"))))[1])
-	})
-}
-
-// A part of the write hold's details has a field of its own. It is not taken for a record, even if the meta has the
-// form of one.
-func TestMetaIsNoRecord(t *testing.T) {
-	everywhere(t, func(e *env) {
-		for _, state := range []string{"q", "g"} {
-			e.flushAll()
-			hold := writer("01")
-			hold.meta = ""
-			fill := 64 - len(hold.details())
-			hold.meta = strings.Repeat("x", fill) + state + " 9999999999999 0 1 w 3000 - b" + channel + " of nobody"
-			e.run(acquire(hold))
-			require.Equal(e.t, state+" 9999999999999 ", e.field(lockKey, "e")[:16])
-			shown := e.run(inspect())
-			require.Len(e.t, shown[3], 1, "holders")
-			require.Empty(e.t, shown[4], "waiters")
-			e.run(acquire(writer("02")))
-			e.lose(":q")
-			e.run(refresh("02"))
-			require.Equal(e.t, "1", e.members("queue"))
-			e.run(release("01", 0))
-			require.Equal(e.t, ulid("02"), e.field(lockKey, "w")[:26])
-		}
 	})
 }
 
@@ -404,18 +261,6 @@ func TestFullMemoryKeepsWhoIsIn(t *testing.T) {
 	}, "--maxmemory-policy", "noeviction")
 }
 
-// Where the records are lost too, a count of them keeps no other hold out.
-func TestACountWithoutRecordsKeepsNoHoldOut(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(reader("01")))
-		e.lose(":h")
-		require.NoError(e.t, e.do("HDEL", lockKey, ulid("01")).Error())
-		require.EqualValues(e.t, 1, e.status(acquire(writer("02"))))
-		require.EqualValues(e.t, 1, e.status(release("02", 0)))
-		e.onlyTokensStay()
-	})
-}
-
 // A zset that lacks members is not rebuilt: a waiter learns at its next request what is done for the members.
 func TestAnIndexThatLacksMembers(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -438,5 +283,17 @@ func TestAnIndexThatLacksMembers(t *testing.T) {
 		e.alone = false
 		require.EqualValues(e.t, 1, e.run(refresh("02"))[3])
 		require.EqualValues(e.t, 1, e.run(refresh("03"))[3], "it has entered with the next call that names all keys")
+	})
+}
+
+// Where the records are lost too, a count of them keeps no other hold out.
+func TestACountWithoutRecordsKeepsNoHoldOut(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(reader("01")))
+		e.lose(":h")
+		require.NoError(e.t, e.do("HDEL", lockKey, ulid("01")).Error())
+		require.EqualValues(e.t, 1, e.status(acquire(writer("02"))))
+		require.EqualValues(e.t, 1, e.status(release("02", 0)))
+		e.onlyTokensStay()
 	})
 }

@@ -224,32 +224,6 @@ func TestProposalIsAFloor(t *testing.T) {
 	})
 }
 
-// Readers are ordered against writers, not among each other: with one proposal they get one token.
-func TestReadersShareAProposal(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.newMarker()
-		first := e.ahead(100_000)
-		write := e.run(first.of(acquireByID(writer("01"))))[1].(int64)
-		e.run(first.of(release("01", 0)))
-		require.Equal(e.t, fmt.Sprint(write), e.field(lockKey, "tw"))
-
-		same := vote{proposal: first.proposal + 50, seen: setID}
-		for _, hold := range []string{"02", "03", "04"} {
-			require.Equal(e.t, same.proposal, e.run(same.of(acquireByID(reader(hold))))[1])
-		}
-		late := vote{proposal: first.proposal - 50_000, seen: setID}
-		require.Equal(e.t, write+1, e.run(late.of(acquireByID(reader("05"))))[1], "a client that is behind")
-		require.Equal(e.t, fmt.Sprint(same.proposal), e.field(lockKey, "t"), "takes nothing back")
-		require.EqualValues(e.t, 1, e.run(votes.of(raise("05", same.proposal)))[0], "and is raised past other readers")
-		require.EqualValues(e.t, 1, e.run(votes.of(raise("05", same.proposal)))[0], "again")
-		require.Equal(e.t, fmt.Sprint(write), e.field(lockKey, "tw"))
-		for _, hold := range []string{"02", "03", "04", "05"} {
-			e.run(votes.of(release(hold, 0)))
-		}
-		require.Equal(e.t, same.proposal+1, e.run(late.of(acquireByID(writer("06"))))[1], "a writer is above them all")
-	})
-}
-
 func TestRaise(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.newMarker()
@@ -378,65 +352,6 @@ func TestRegainOfAMasterThatOthersHave(t *testing.T) {
 	})
 }
 
-// A younger holder without a quorum is asked to yield, and an older one is let in; nobody is asked twice for one wait.
-func TestYield(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.newMarker()
-		younger := e.run(votes.of(acquireByID(writer("05"))))[1].(int64)
-		messages := e.subscribe(channel)
-		e.run(votes.of(acquireByID(writer("07"))))
-		require.Empty(e.t, e.heard(messages), "an older one holds it")
-		e.run(votes.of(acquireByID(writer("03"))))
-		require.Equal(e.t, []string{ulid("05")}, e.heard(messages), "nudged")
-		yielded := e.run(votes.of(yield("05", younger)))
-		require.Equal(e.t, []any{int64(0), int64(0)}, yielded[:2])
-		require.InDelta(e.t, claim, yielded[2], 10_000)
-		granted := e.heard(messages)
-		require.Len(e.t, granted, 1)
-		require.Contains(e.t, granted[0], ulid("03")+" ")
-		older := e.run(votes.of(refresh("03")))[4].(int64)
-		require.Greater(e.t, older, younger)
-		kept := e.run(votes.of(yield("03", older)))
-		require.EqualValues(e.t, 1, kept[0])
-		require.Greater(e.t, kept[1], older, "a grant that is kept is a new one")
-		require.EqualValues(e.t, 0, e.run(votes.of(renew("03", ttl, older)))[1])
-		require.EqualValues(e.t, 1, e.run(votes.of(acquireByID(writer("03"))))[0])
-
-		// The older one has died: the lock comes back, with a new token.
-		e.run(votes.of(release("03", 0)))
-		again := e.run(votes.of(acquireByID(writer("05"))))[1].(int64)
-		e.run(votes.of(acquireByID(writer("02").listening("pnobody"))))
-		back := e.run(votes.of(yield("05", again)))
-		require.EqualValues(e.t, 1, back[0])
-		require.Greater(e.t, back[1], again)
-	})
-}
-
-// Readers who hold it are nudged, at most 16 of them.
-func TestNudgesAreBounded(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.newMarker()
-		for i := range 30 {
-			e.run(votes.of(acquireByID(reader(fmt.Sprint("5", 10+i)))))
-		}
-		messages := e.subscribe(channel)
-		e.run(votes.of(acquireByID(writer("40"))))
-		require.Len(e.t, e.heard(messages), 16)
-	})
-}
-
-// A waiter whose lease lasts is told to ask when the master votes again.
-func TestAWaiterIsToldWhenTheMasterVotesAgain(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.newMarker()
-		e.run(votes.of(acquireByID(writer("01"))))
-		e.run(votes.of(acquireByID(writer("02"))))
-		e.setFields(markerKey, "until", e.now().UnixMilli()+claim/4)
-		e.run(votes.of(release("01", 0)))
-		require.InDelta(e.t, claim/4, e.run(votes.of(refresh("02")))[1], claim/8)
-	})
-}
-
 // marker calls marker.lua for the second seat of three, with a quarantine of 10 s.
 func (e *env) marker(purpose, terms string) (reply []any) {
 	e.t.Helper()
@@ -462,17 +377,6 @@ func TestAMarkerOfAUserWithoutINFO(t *testing.T) {
 		require.Equal(e.t, run, e.field(markerKey, "run"))
 		require.Equal(e.t, "0:"+" 1:"+run, e.field(markerKey, "terms"))
 		require.Equal(e.t, until, e.field(markerKey, "until"), "that is no reason to abstain")
-	})
-}
-
-// A quarantine that was written while the clock was ahead is cut to its length from now.
-func TestAQuarantineIsNoLongerThanItsLength(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.marker("join", "")
-		e.setFields(markerKey, "until", e.now().Add(time.Hour).UnixMilli())
-		until := e.marker("look", "")[6].(int64)
-		require.InDelta(e.t, e.now().Add(10*time.Second).UnixMilli(), until, 5_000)
-		require.Equal(e.t, fmt.Sprint(until), e.field(markerKey, "until"))
 	})
 }
 

@@ -12,36 +12,6 @@ import (
 
 const ahead = 1_000_000 // us that a block may be ahead of the server's clock
 
-// A write of a shared hold is granted a block: its first token is what any other grant would get, its last is the
-// counter.
-func TestASharedHoldsWriteIsGrantedABlock(t *testing.T) {
-	everywhere(t, func(e *env) {
-		reply := e.run(acquire(writer("01").shared(10)))
-		us := reply[3].(int64)
-		require.Equal(e.t, []any{int64(1), us + 9, int64(ttl), us, us}, reply)
-		require.Equal(e.t, fmt.Sprint(us+9), e.field(lockKey, "t"))
-		again := e.run(acquire(writer("01").shared(10)))
-		require.Equal(e.t, []any{us + 9, us}, []any{again[1], again[4]}, "asked again")
-		require.EqualValues(e.t, 1, e.run(renew("01", ttl, us+9))[1], "the last token names the grant")
-		require.EqualValues(e.t, 0, e.run(renew("01", ttl, us))[1])
-		e.run(release("01", 0))
-
-		e.setFields(lockKey, "t", us+500_000) // ahead of the clock
-		plain := e.run(acquire(writer("02")))
-		require.Equal(e.t, []any{int64(1), us + 500_001}, plain[:2])
-		require.Len(e.t, plain, 4)
-		e.run(release("02", 0))
-		one := e.run(acquire(writer("03").shared(1)))
-		require.Equal(e.t, []any{us + 500_002, us + 500_002}, []any{one[1], one[4]}, "a block of one is no other grant")
-		e.run(release("03", 0))
-		read := e.run(acquire(reader("04").shared(10)))
-		require.Equal(e.t, us+500_003, read[1], "readers share one token")
-		require.Len(e.t, read, 4)
-		e.run(release("04", 0))
-		require.Empty(e.t, e.field(lockKey, "c"))
-	})
-}
-
 // A block does not run ahead of the server's clock by more than a second, but for its first token.
 func TestABlockIsBoundedByTheClock(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -84,85 +54,6 @@ func TestABlockOfAWaiterIsBoundedByTheClock(t *testing.T) {
 	})
 }
 
-// The message of a hand-off to a shared hold says where its block begins and how many wait behind it.
-func TestAHandOffToASharedHoldTellsItsBlock(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(writer("01")))
-		e.run(acquire(writer("02").shared(7)))
-		e.run(acquire(writer("03")))
-		e.run(acquire(writer("04")))
-		messages := e.subscribe(channel)
-		e.setFields(lockKey, "t", e.now().UnixMicro()+990_000) // else a busy machine's clock may be past it
-		first := 1 + e.run(inspect())[2].(int64)
-		us := e.run(release("01", 0))[1]
-		message := fmt.Sprint(ulid("02"), " ", first+6, " ", us, " ", claim, " ", first, " 2")
-		require.Equal(e.t, []string{message}, e.heard(messages))
-		us = e.run(release("02", 0))[1]
-		message = fmt.Sprint(ulid("03"), " ", first+7, " ", us, " ", claim)
-		require.Equal(e.t, []string{message}, e.heard(messages), "any other is as ever")
-	})
-}
-
-// The first who waits behind a shared hold is announced to its process, once; nobody else's process is told.
-func TestASharedHoldIsToldThatItIsWanted(t *testing.T) {
-	everywhere(t, func(e *env) {
-		messages := e.subscribe(channel)
-		wanted := func(hold string) []string { return []string{ulid(hold) + " wanted"} }
-		e.run(acquire(writer("01").shared(7)))
-		e.run(tryAcquire(writer("02")))
-		require.Empty(e.t, e.heard(messages), "a single attempt does not wait")
-		e.run(acquire(reader("03")))
-		require.Equal(e.t, wanted("01"), e.heard(messages))
-		e.run(acquire(writer("04")))
-		e.run(acquire(reader("03")))
-		require.Empty(e.t, e.heard(messages), "it has been told")
-		e.run(release("03", 0))
-		e.run(release("04", 0))
-		e.run(acquire(writer("05")))
-		require.Equal(e.t, wanted("01"), e.heard(messages), "the next first")
-		e.run(release("05", 0))
-		e.run(release("01", 0))
-
-		e.run(acquire(writer("06")))
-		e.run(acquire(writer("07").shared(1)))
-		require.Empty(e.t, e.heard(messages), "a hold that is no shared hold's")
-		e.run(release("07", 0))
-		e.run(release("06", 0))
-
-		token := e.run(acquire(writer("08").shared(7)))[1]
-		require.EqualValues(e.t, 1, e.run(renew("08", ttl, token))[1])
-		e.run(acquire(writer("09").listening("pnobody")))
-		require.EqualValues(e.t, 2, e.run(renew("08", ttl, token))[1], "where the message was lost")
-	})
-}
-
-// A waiter that was passed over and comes back is the first one that waits, if nothing waits by then.
-func TestASharedHoldIsToldOfAWaiterThatComesBack(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(writer("01")))
-		e.run(acquire(writer("02").listening(deaf)))
-		e.run(acquire(writer("03").shared(7)))
-		e.run(release("01", 0))
-		messages := e.subscribe(channel)
-		require.EqualValues(e.t, 0, e.run(refresh("02"))[3])
-		require.Equal(e.t, []string{ulid("03") + " wanted"}, e.heard(messages))
-		require.EqualValues(e.t, 0, e.run(refresh("02"))[3])
-		require.Empty(e.t, e.heard(messages), "it has been told")
-	})
-}
-
-// A shared hold that has upgraded is told as any other is.
-func TestASharedHoldThatHasUpgradedIsToldThatItIsWanted(t *testing.T) {
-	everywhere(t, func(e *env) {
-		messages := e.subscribe(channel)
-		e.run(acquire(reader("01").shared(7)))
-		require.EqualValues(e.t, 1, answer(e, acquire(writer("02").shared(7).converting("01"))))
-		e.run(release("01", 0))
-		require.EqualValues(e.t, 0, answer(e, acquire(writer("03"))))
-		require.Equal(e.t, []string{ulid("02") + " wanted"}, e.heard(messages))
-	})
-}
-
 // Every shared hold that reads is told of the first writer who waits, and so is one that is let in before him.
 func TestReadingSharedHoldsAreToldThatTheyAreWanted(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -192,18 +83,6 @@ func TestReadingSharedHoldsAreToldThatTheyAreWanted(t *testing.T) {
 		e.pass(2 * ttl * time.Millisecond)
 		e.run(refresh())
 		e.onlyTokensStay()
-	})
-}
-
-// Of several masters an older hold passes younger waiters; it hears of them at once.
-func TestASharedHoldThatPassesWaitersIsWanted(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.newMarker()
-		messages := e.subscribe(channel)
-		e.run(votes.of(acquireByID(reader("05"))))
-		e.run(votes.of(acquireByID(writer("07"))))
-		e.run(votes.of(acquireByID(reader("03").shared(1))))
-		require.Equal(e.t, []string{ulid("03") + " wanted"}, e.heard(messages))
 	})
 }
 
@@ -280,60 +159,6 @@ func TestEverySharedHoldThatReadsIsWanted(t *testing.T) {
 			e.run(acquire(writer("03")))
 			e.goOn()
 			require.Equal(e.t, ids, wanted(e.heard(messages)), "the next one after nobody waited")
-		}
-	})
-}
-
-// Nor is one left out while others leave and renew between two calls.
-func TestEverySharedHoldIsWantedWhileOthersLeave(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.loadAll()
-		readers, ids := sharedReaders(900)
-		e.all(readers)
-		messages := e.subscribe(channel)
-		e.run(acquire(writer("01")))
-		told := wanted(e.heard(messages))
-		require.Less(e.t, len(told), len(ids))
-		require.NotEmpty(e.t, told)
-		for i, id := range ids {
-			hold := strings.TrimLeft(id, "0")
-			switch {
-			case slices.Contains(told, id) && i%2 == 0:
-				e.run(release(hold, 0))
-			case slices.Contains(told, id) || i%3 > 0:
-			case i%2 == 0:
-				e.run(release(hold, 0))
-				told = append(told, id) // it has left
-			default:
-				token := strings.Fields(e.field(lockKey, id))[2]
-				require.EqualValues(e.t, 2, e.run(renew(hold, ttl, token))[1])
-				told = append(told, id) // the renewal said it
-			}
-		}
-		e.goOn()
-		told = append(told, wanted(e.heard(messages))...)
-		slices.Sort(told)
-		require.Equal(e.t, ids, slices.Compact(told))
-	})
-}
-
-// Readers that are let in before a writer are told too, also those that more than one call has let in.
-func TestSharedHoldsThatAreLetInBeforeAWriterAreWanted(t *testing.T) {
-	everywhere(t, func(e *env) {
-		messages := e.subscribe(channel)
-		for _, n := range []int{3, 200} {
-			e.flushAll()
-			e.loadAll()
-			e.run(acquire(writer("01")))
-			var ids []string
-			e.all(many(n, func(hold string) call {
-				ids = append(ids, ulid(hold))
-				return acquire(reader(hold).shared(1))
-			}))
-			e.run(acquire(writer("02")))
-			e.run(release("01", 0))
-			e.goOn()
-			require.Equal(e.t, ids, wanted(e.heard(messages)), fmt.Sprint(n))
 		}
 	})
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed74116694/fencelock/scripts"
 )
 
 const maxExact = 1<<53 - 1
@@ -85,31 +83,6 @@ func TestHandOffMessageNamesTheProcess(t *testing.T) {
 	require.Len(t, named, servers)
 }
 
-func TestTokenIsAtLeastTheServersClock(t *testing.T) {
-	everywhere(t, func(e *env) {
-		last := int64(0)
-		for _, mode := range []func(string) request{reader, writer} {
-			for _, lose := range []func(){
-				func() {},
-				e.flushAll,
-				func() { require.NoError(e.t, e.do("HDEL", lockKey, "t").Error()) },
-				func() { e.setFields(lockKey, "t", 1) },               // rolled back
-				func() { e.setFields(lockKey, "t", 946000000000000) }, // an older clock
-			} {
-				lose()
-				e.run(inspect()) // time goes by on a real server
-				if e.mini != nil {
-					e.pass(time.Millisecond)
-				}
-				token, us := e.grant(mode("01"))
-				require.Equal(e.t, us, token)
-				require.Greater(e.t, token, last)
-				last = token
-			}
-		}
-	})
-}
-
 // The hash outlives the lock by an hour, or by the longest TTL in it. A shorter one does not shorten it.
 func TestTokensOutliveTheLock(t *testing.T) {
 	const hour = 3_600_000
@@ -137,18 +110,6 @@ func TestTokensOutliveTheLock(t *testing.T) {
 		}
 		require.Negative(e.t, left(lockKeys("n")[1]), "only writers are there")
 		require.InDelta(e.t, hour, left(lockKeys("n")[2]), 10_000, "of waiters")
-	})
-}
-
-// Who joined a writer and died is there to be purged as long as the writer renews.
-func TestRenewalKeepsThoseWhoJoined(t *testing.T) {
-	everywhere(t, func(e *env) {
-		token := e.run(acquire(writer("01").by("a")))[1]
-		e.run(join(reader("02").by("a")))
-		e.run(renew("01", 7_200_000, token))
-		left, err := e.do("PTTL", lockKeys("n")[1]).AsInt64()
-		require.NoError(e.t, err)
-		require.InDelta(e.t, 7_200_000, left, 10_000)
 	})
 }
 
@@ -194,147 +155,6 @@ func TestEveryKeyExpires(t *testing.T) {
 				require.NotEqual(e.t, "left -1", content[len(content)-1], key)
 			}
 		}
-	})
-}
-
-// Every grant on one master mints, and no two grants share a token, whatever mode and way they come by.
-func TestNoTwoGrantsShareAToken(t *testing.T) {
-	everywhere(t, func(e *env) {
-		seen := map[int64]bool{}
-		note := func(token any) {
-			require.False(e.t, seen[token.(int64)], "token %d twice", token)
-			seen[token.(int64)] = true
-		}
-		for _, hold := range []string{"01", "02", "03"} { // in one moment of fake time
-			note(e.run(acquire(reader(hold)))[1])
-		}
-		e.run(acquire(writer("04")))
-		e.run(acquire(reader("05")))
-		e.run(acquire(reader("06")))
-		for _, hold := range []string{"01", "02", "03"} {
-			e.run(release(hold, 0))
-		}
-		note(e.run(refresh("04"))[4])
-		e.run(release("04", 0))
-		reply := e.run(refresh("05", "06"))
-		note(reply[4])
-		note(reply[7])
-		require.Len(e.t, seen, 6)
-	})
-}
-
-// Renewals keep the keys alive though most of them give them no new expiry.
-func TestRenewalsKeepTheKeys(t *testing.T) {
-	inFakeTime(t, func(e *env) {
-		all := call{scripts.Renew, nil, []string{"0"}}
-		for i, request := range []request{writer("01"), writer("01"), reader("01")} {
-			c := acquire(request)
-			c.keys = lockKeys(fmt.Sprint(i))
-			all.keys = append(all.keys, c.keys[:2]...)
-			all.args = append(all.args, texts([]any{ulid("01"), ttl, e.run(c)[1]})...)
-		}
-		for range 400 {
-			e.pass(ttl * time.Millisecond / 2)
-			for _, status := range e.run(all)[1:] {
-				require.EqualValues(e.t, 1, status)
-			}
-			for _, key := range []string{all.keys[0], all.keys[2], all.keys[4], all.keys[5]} {
-				left, err := e.do("PTTL", key).AsInt64()
-				require.NoError(e.t, err)
-				require.Greater(e.t, left, (59 * time.Minute).Milliseconds(), key)
-			}
-		}
-	})
-}
-
-func TestInspectShowsTheLockAndChangesNothing(t *testing.T) {
-	everywhere(t, func(e *env) {
-		free := e.run(inspect())
-		require.Equal(e.t, []any{"", int64(0), []any{}, []any{}}, free[1:])
-		require.Empty(e.t, e.dump())
-
-		token := e.run(acquire(writer("01").by("a")))[1]
-		e.run(join(reader("02").by("a").lasting(2 * ttl)))
-		e.run(acquire(reader("03").listening(deaf)))
-		e.run(acquire(writer("04")))
-		before := e.repeatableState(e.dump())
-		for _, keys := range [][]string{lockKeys("n"), lockKeys("n")[:1]} {
-			reply := e.run(call{scripts.Inspect, keys, nil})
-			require.Equal(e.t, []any{"w", token}, reply[1:3])
-			holders, waiters := reply[3].([]any), reply[4].([]any)
-			require.Len(e.t, holders, 2)
-			for i, hold := range []string{"01", "02"} {
-				h := holders[i].([]any)
-				require.Equal(e.t, []any{ulid(hold), ulid("a"), "w", channel, int64(2)}, h[:5])
-				require.InDelta(e.t, (i+1)*ttl, h[5], 10_000)
-				require.InDelta(e.t, 0, h[6], 10_000)
-				require.Equal(e.t, []any{token, "meta of it", int64(0), int64(0), int64(0)}, h[7:])
-			}
-			require.Len(e.t, waiters, 2)
-			for i, want := range [][]any{{ulid("03"), ulid("03"), "r", channel}, {ulid("04"), ulid("04"), "w", channel}} {
-				w := waiters[i].([]any)
-				require.Equal(e.t, want, w[:4])
-				require.InDelta(e.t, 0, w[4], 10_000)
-				require.Equal(e.t, []any{"meta of it", "q", int64(i + 1)}, w[5:])
-			}
-		}
-		require.Equal(e.t, before, e.repeatableState(e.dump()))
-
-		e.run(acquire(writer("05").listening(deaf)))
-		e.run(release("01", 0))
-		e.run(release("02", 0)) // passes 03 over
-		require.Equal(e.t, "p", e.run(inspect())[4].([]any)[0].([]any)[6])
-		e.run(refresh("03"))
-		require.Equal(e.t, "d", e.run(inspect())[4].([]any)[0].([]any)[6])
-	})
-}
-
-// A hold that gave a grant back is shown with its owner, whether it waits again or has kept the lock.
-func TestInspectNamesTheOwnerOfAHoldThatGaveWay(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.newMarker()
-		for owner, want := range map[string][]any{
-			"":   {ulid("05"), int64(1), int64(0)},
-			"A":  {ulid("A"), int64(2), int64(0)}, // it has joined a hold of its own
-			"+7": {ulid("05"), int64(1), int64(1)},
-		} {
-			token := e.run(votes.of(acquireByID(writer("05").by(owner))))[1].(int64)
-			kept := e.run(votes.of(yield("05", token)))
-			require.EqualValues(e.t, 1, kept[0], "nobody waits")
-			if owner == "A" {
-				e.run(votes.of(join(reader("06").by("A").lasting(2 * ttl))))
-			}
-			h := e.run(inspect())[3].([]any)[0].([]any)
-			require.Equal(e.t, ulid("05"), h[0])
-			require.Equal(e.t, want, []any{h[1], h[4], h[9]}, "owner, counter and shared")
-			e.run(votes.of(release("06", 0)))
-
-			e.run(votes.of(acquireByID(writer("03"))))
-			require.EqualValues(e.t, 0, e.run(votes.of(yield("05", kept[1].(int64))))[0])
-			w := e.run(inspect())[4].([]any)[0].([]any)
-			require.Equal(e.t, []any{ulid("05"), want[0]}, w[:2])
-			e.run(votes.of(release("05", 0)))
-			e.run(votes.of(release("03", 0)))
-		}
-	})
-}
-
-// What has expired is not shown, though nobody has purged it yet.
-func TestInspectShowsNothingExpired(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(reader("01")))
-		e.run(acquire(reader("02").lasting(4 * ttl)))
-		e.run(acquire(writer("03")))
-		e.run(acquire(writer("04").waiting(4 * ttl)))
-		e.pass(2 * ttl * time.Millisecond)
-		reply := e.run(inspect())
-		require.Len(e.t, reply[3], 1)
-		require.Equal(e.t, ulid("02"), reply[3].([]any)[0].([]any)[0])
-		require.Len(e.t, reply[4], 1)
-		require.Equal(e.t, ulid("04"), reply[4].([]any)[0].([]any)[0])
-		e.run(release("02", 0))
-		e.pass(4 * ttl * time.Millisecond)
-		require.Equal(e.t, []any{"", []any{}, []any{}}, append(e.run(inspect())[1:2], e.run(inspect())[3:]...))
 	})
 }
 

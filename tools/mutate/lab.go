@@ -200,8 +200,9 @@ func (l *lab) attack(ctx context.Context, m *mutant, name string, some []*test) 
 	for _, t := range some {
 		names, seconds = append(names, t.Name), seconds+t.Seconds
 	}
+	stop := fmt.Sprint("-test.failfast=", l.until == 1)
 	limit := time.Minute + time.Duration(10*seconds*float64(time.Second))
-	output, ok, _ := l.start(ctx, name, m.id, limit+5*time.Second, "", "-test.timeout", limit.String(),
+	output, ok, _ := l.start(ctx, name, m.id, limit+5*time.Second, "", stop, "-test.timeout", limit.String(),
 		"-test.run", "^("+strings.Join(names, "|")+")$")
 	if ok || ctx.Err() != nil {
 		return nil
