@@ -30,13 +30,6 @@ func TestAMessageThatOvertakesTheAnswer(t *testing.T) {
 	})
 }
 
-func TestAGrantEndsAFailure(t *testing.T) {
-	b := asked(ballot.Wait, 3, silent)
-	b.Vote(A).Granted(4, now.Add(trust))
-	require.Equal(t, 1, b.Votes().Answers())
-	require.NoError(t, b.Vote(A).Err)
-}
-
 func TestAnOldMessageBringsNothingBack(t *testing.T) {
 	for name, ends := range map[string]func(*ballot.Ballot){
 		"a later grant":   func(b *ballot.Ballot) { b.Vote(A).Granted(6, now.Add(trust)) },
@@ -68,61 +61,6 @@ func outvoteA(b *ballot.Ballot) {
 	b.Vote(A).Renewed(5, absent, now)
 }
 
-func TestAnAnswerBringsAGrantThatWasOfferedBackAndOffersItAgain(t *testing.T) {
-	b := asked(ballot.Wait, 3, granted(5), queued, queued)
-	yieldA(b, absent)
-	b.Vote(A).Ask()
-	b.Vote(A).Answered(granted(5))
-	require.True(t, b.Vote(A).MayBeHeld())
-	require.False(t, b.Vote(A).Counts())
-	require.Equal(t, []ballot.Action{yield(A, 5)}, b.Remind(A, nil))
-}
-
-func TestAnAnswerOfARequestThatIsOver(t *testing.T) {
-	b := asked(ballot.Wait, 3, queued)
-	b.Vote(A).Answered(refused)
-	require.Equal(t, ballot.Queued, b.Vote(A).State)
-	b.Vote(A).Refreshed(absent)
-	b.Vote(A).Answered(queued)
-	require.Equal(t, ballot.Unasked, b.Vote(A).State)
-}
-
-func TestHandedOff(t *testing.T) {
-	message := func(b *ballot.Ballot) { b.Vote(A).Granted(5, now.Add(trust)) }
-	for name, test := range map[string]struct {
-		votes votes
-		then  func(*ballot.Ballot)
-		want  bool
-	}{
-		"granted at once":                  {votes{granted(5), granted(5)}, nil, false},
-		"by message":                       {votes{queued, granted(5)}, message, true},
-		"a yield kept it":                  {votes{granted(3), granted(5), queued}, keptA, true},
-		"outvoted since":                   {votes{queued, granted(5)}, lost, false},
-		"to a request without an answer":   {votes{silent, granted(5)}, askedAgain, true},
-		"to a request that never ran":      {votes{down, granted(5)}, askedAgain, false},
-		"by message, and had had no token": {votes{silent, granted(5)}, message, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := asked(ballot.Wait, 3, test.votes...)
-			if test.then != nil {
-				test.then(b)
-			}
-			require.Equal(t, test.want, b.Votes().HandedOff())
-		})
-	}
-}
-
-func keptA(b *ballot.Ballot) {
-	b.Vote(A).YieldRequested()
-	b.Next(nil)
-	b.Vote(A).Yielded(3, granted(5))
-}
-
-func askedAgain(b *ballot.Ballot) {
-	b.Vote(A).Ask()
-	b.Vote(A).Answered(granted(5))
-}
-
 func lost(b *ballot.Ballot) {
 	b.Vote(A).Granted(5, now.Add(trust))
 	b.Decide(now, anywhere)
@@ -151,15 +89,6 @@ func TestRefreshes(t *testing.T) {
 			require.Equal(t, test.live, b.Vote(A).MayBeHeld())
 			require.Equal(t, test.answer.Err, b.Vote(A).Err)
 		})
-	}
-}
-
-func TestARefreshSaysNothingOfAHoldThatDoesNotWait(t *testing.T) {
-	for _, answer := range []ballot.Answer{silent, granted(5), refused} {
-		b := asked(ballot.Wait, 1, answer)
-		before := *b.Vote(A)
-		require.False(t, b.Vote(A).Refreshed(absent))
-		require.Equal(t, before, *b.Vote(A))
 	}
 }
 
@@ -201,28 +130,6 @@ func late(b *ballot.Ballot) {
 func early(b *ballot.Ballot) {
 	b.Vote(A).YieldRequested()
 	b.Vote(A).Answered(granted(1))
-}
-
-func TestOnlyAGrantIsOfferedBack(t *testing.T) {
-	b := asked(ballot.Wait, 3, queued, silent)
-	for i := range b.Votes().Masters() {
-		require.Empty(t, b.Remind(i, nil))
-	}
-}
-
-func TestOneMasterNeverYields(t *testing.T) {
-	b := asked(ballot.Wait, 1, granted(1))
-	b.Vote(A).YieldRequested()
-	require.Empty(t, b.Next(nil))
-	require.Empty(t, b.Remind(A, nil))
-}
-
-func TestARequestToYieldIsHeardOnce(t *testing.T) {
-	b := asked(ballot.Wait, 3, granted(1))
-	b.Vote(A).YieldRequested()
-	b.Next(nil)
-	b.Vote(A).Yielded(1, granted(3)) // nobody older waits there any more
-	require.Empty(t, b.Next(nil))
 }
 
 // yielding returns a ballot of split votes, where A's grant of token 1 is being offered back.
@@ -283,38 +190,4 @@ func TestTheLargestTokenOfferedBackIsRemembered(t *testing.T) {
 	b.Vote(A).Granted(5, now.Add(trust)) // the message of the first grant, late
 	require.Equal(t, ballot.Open, verdict(b, now))
 	require.Equal(t, ballot.Queued, b.Vote(A).State)
-}
-
-func TestAYieldIsSentOfALaterGrantOnlyAfterTheAnswerToTheFirst(t *testing.T) {
-	b := yielding(t)
-	b.Vote(A).Granted(3, now.Add(trust))
-	require.True(t, b.Vote(A).Counts())
-	b.Vote(A).YieldRequested()
-	require.Empty(t, append(b.Next(nil), b.Remind(A, nil)...))
-	b.Vote(A).Yielded(1, queued)
-	require.Equal(t, ballot.Granted, b.Vote(A).State, "the answer is older than the grant")
-	require.Equal(t, []ballot.Action{yield(A, 3)}, b.Next(nil))
-}
-
-func TestAGrantThatIsKeptIsOfferedAgainOnlyForAnotherReason(t *testing.T) {
-	b := yielding(t)
-	b.Vote(A).Yielded(1, granted(3))
-	require.Empty(t, b.Next(nil))
-	b.Vote(B).Refreshed(absent)
-	b.Vote(B).Ask()
-	require.Empty(t, b.Next(nil))
-	b.Vote(B).Answered(queued)
-	require.Equal(t, []ballot.Action{yield(A, 3)}, b.Next(nil))
-}
-
-func TestAGrantThatWasOfferedBackIsNotWaitedFor(t *testing.T) {
-	b := asked(ballot.Wait, 3, granted(2))
-	b.Vote(A).YieldRequested()
-	b.Next(nil)
-	b.Vote(B).Answered(granted(1))
-	b.Vote(C).Answered(granted(2))
-	require.Equal(t, ballot.Open, verdict(b, now))
-	b.Next(nil)
-	b.Vote(B).Raised(2, refused)
-	require.Equal(t, ballot.TooLate, verdict(b, now), "A's token is the target, but can never count again")
 }

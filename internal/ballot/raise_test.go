@@ -74,63 +74,11 @@ func TestATargetThatCannotBeReached(t *testing.T) {
 // reach is the largest token that each of three masters can be raised to.
 type reach [3]fencing.Token
 
-func TestARaiseIsSentOnce(t *testing.T) {
-	b := raising(t)
-	require.Empty(t, b.Next(nil))
-	require.Empty(t, b.Remind(A, nil))
-}
-
-func TestAfterARaiseWithoutAnswerTheMasterIsAsked(t *testing.T) {
-	b := asked(ballot.Wait, 3, granted(1), granted(2))
-	b.Decide(now, anywhere)
-	b.Next(nil)
-	b.Vote(A).Raised(2, silent)
-	require.Equal(t, ballot.Failed, b.Vote(A).State)
-	require.Equal(t, errSilent, b.Vote(A).Err)
-	b.Vote(A).Ask()
-	b.Vote(A).Answered(granted(1)) // it has not run
-	require.Equal(t, []ballot.Action{raise(A, 2)}, b.Next(nil))
-	b.Vote(A).Raised(2, granted(2))
-	require.EqualValues(t, 2, reported(b, now))
-}
-
-func TestALateGrantIsRaisedToTheTokenThatIsHeld(t *testing.T) {
-	b := holding()
-	b.Vote(C).Answered(granted(1))
-	require.Equal(t, []ballot.Action{raise(C, 2)}, b.Next(nil))
-	b.Vote(C).Raised(2, granted(2))
-	require.Equal(t, 3, b.Votes().Standing(2))
-}
-
-func TestAGrantThatCameDuringARaiseIsNotTheRaisedOne(t *testing.T) {
-	b := raising(t)
-	b.Vote(A).Granted(4, now.Add(trust))
-	b.Vote(A).Raised(2, granted(2))
-	require.Equal(t, ballot.TooLate, verdict(b, now), "A has gone past the target")
-}
-
-func TestAnUnknownAnswerToARaiseIsNoGrant(t *testing.T) {
-	b := raising(t)
-	b.Vote(B).Raised(2, granted(2)) // B was not raised
-	b.Vote(A).Raised(2, granted(1))
-	require.Equal(t, ballot.TooLate, verdict(b, now))
-}
-
 func TestAJoinRaisesNothing(t *testing.T) {
 	b := asked(ballot.Join, 3, granted(2), granted(2), granted(1))
 	require.EqualValues(t, 2, reported(b, now))
 	require.Empty(t, b.Next(nil))
 	b = asked(ballot.Join, 3, grantedUntil(2, now), granted(2), granted(1))
-	require.Equal(t, ballot.TooLate, verdict(b, now))
-}
-
-func TestAJoinCannotReachATokenThatOthersHave(t *testing.T) {
-	b := asked(ballot.Join, 3, granted(2), granted(2))
-	b.Decide(now, anywhere)
-	b.Vote(B).Renewing(2)
-	b.Vote(B).Renewed(2, absent, now)
-	require.Equal(t, ballot.Open, verdict(b, now), "C has yet to answer")
-	b.Vote(C).Answered(granted(1))
 	require.Equal(t, ballot.TooLate, verdict(b, now))
 }
 
@@ -221,19 +169,6 @@ func TestAnswersToARegain(t *testing.T) {
 	}
 }
 
-func TestARegainIsTrustedOnlyForTheTokenThatStoodThere(t *testing.T) {
-	b := raiseRefused() // C's own grant, of token 1, is trusted still
-	trusted, ok := b.Vote(C).Regaining(2, now)
-	require.True(t, ok)
-	require.False(t, trusted)
-}
-
-func TestTheAnswerToNoRegain(t *testing.T) {
-	b := holding(refused)
-	b.Vote(C).Regained(2, granted(2))
-	require.Equal(t, 2, b.Votes().Standing(2))
-}
-
 // The answer that brings the late grant may come after the answer to the regain that has set it back.
 func TestARestoredGrantIsNotOutvotedByItsLateToken(t *testing.T) {
 	b := holding(silent)
@@ -251,15 +186,6 @@ func TestAHoldThatWaitsToBeRegainedMayBeHeld(t *testing.T) {
 	b.Vote(C).Regaining(2, now)
 	b.Vote(C).Regained(2, queued)
 	require.True(t, b.Vote(C).MayBeHeld())
-}
-
-func TestAMessageDuringARegainLeavesItUnderWay(t *testing.T) {
-	b := holding(queued)
-	b.Vote(C).Regaining(2, now)
-	b.Vote(C).Granted(7, now.Add(trust)) // handed off before the regain came
-	require.True(t, b.Vote(C).Unanswered())
-	b.Vote(C).Regained(2, silent)
-	require.True(t, b.Vote(C).Unanswered())
 }
 
 func TestAnswersToARenewal(t *testing.T) {
@@ -289,52 +215,9 @@ func TestAnswersToARenewal(t *testing.T) {
 	}
 }
 
-func TestWhereARenewalIsNotSent(t *testing.T) {
-	for name, test := range map[string]struct {
-		b      *ballot.Ballot
-		master int
-	}{
-		"not granted":          {holding(queued), C},
-		"another token":        {holding(granted(3)), C},
-		"being raised":         {raisingC(), C},
-		"offered back":         {offeredBack(), A},
-		"gone, as it was told": {outvoted(), A},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.False(t, test.b.Vote(test.master).Renewing(2))
-		})
-	}
-}
-
-// A round of renewals waits for what may end in a renewal.
-func TestWhereARenewalMayFollow(t *testing.T) {
-	late := holding()
-	late.Vote(C).Late(errSilent)
-	for name, test := range map[string]struct {
-		b    *ballot.Ballot
-		want bool
-	}{
-		"asked":         {holding(), true},
-		"asked in vain": {late, false},
-		"refused":       {holding(refused), false},
-		"being raised":  {raisingC(), true},
-		"offered back":  {offeredBackAndHeld(), false},
-	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, test.b.Votes().MayRenew()) })
-	}
-}
-
 func raisingC() *ballot.Ballot {
 	b := holding(granted(1))
 	b.Next(nil)
-	return b
-}
-
-func offeredBack() *ballot.Ballot {
-	b := asked(ballot.Wait, 3, granted(2))
-	b.Vote(A).YieldRequested()
-	b.Next(nil)
-	b.Vote(A).Yielded(2, silent)
 	return b
 }
 
@@ -344,45 +227,6 @@ func outvoted() *ballot.Ballot {
 	b.Vote(A).Renewing(2)
 	b.Vote(A).Renewed(2, absent, now)
 	return b
-}
-
-func TestARenewalOfOneMasterCountsWhileItIsTrusted(t *testing.T) {
-	b := asked(ballot.Wait, 1, granted(2))
-	b.Decide(now, anywhere)
-	b.Vote(A).Renewing(2)
-	b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), tooLate)
-	require.Zero(t, b.Votes().Standing(2))
-}
-
-func TestTheAnswerToNoRenewal(t *testing.T) {
-	b := holding()
-	b.Vote(A).Renewed(2, absent, now)
-	require.Equal(t, 2, b.Votes().Standing(2))
-}
-
-func TestARenewalSaysNothingOfALaterGrant(t *testing.T) {
-	b := holding()
-	b.Vote(A).Renewing(2)
-	b.Vote(A).Granted(7, later)
-	b.Vote(A).Renewed(2, absent, now)
-	require.Equal(t, 1, b.Votes().Standing(7))
-}
-
-func TestTrustMovesWithAQuorumOfRenewals(t *testing.T) {
-	b := holding(granted(2))
-	for i := range b.Votes().Masters() {
-		b.Vote(i).Renewing(2)
-	}
-	b.Vote(A).Renewed(2, grantedUntil(2, tooLate.Add(trust)), later)
-	until, ok := b.Votes().TrustedUntil(2)
-	require.True(t, ok)
-	require.Equal(t, now.Add(trust), until)
-	b.Vote(C).Renewed(2, grantedUntil(2, tooLate.Add(trust/2)), later)
-	until, _ = b.Votes().TrustedUntil(2)
-	require.Equal(t, tooLate.Add(trust/2), until)
-	b.Vote(A).Renewed(2, absent, later)
-	_, ok = b.Votes().TrustedUntil(3)
-	require.False(t, ok)
 }
 
 // short is the answer of a master that has granted the hold, and too few of whose replicas have it.
@@ -439,19 +283,6 @@ func TestAGrantIsConfirmedBeforeItCounts(t *testing.T) {
 			require.True(t, b.Vote(A).MayBeHeld())
 		})
 	}
-}
-
-func TestWhatIsNotConfirmed(t *testing.T) {
-	b := asked(ballot.Wait, 3, granted(5), queued, queued)
-	require.False(t, b.Vote(A).Confirming(5), "it counts already")
-	b.Next(nil)
-	require.False(t, b.Vote(A).Confirming(7), "its yield is under way")
-	b.Vote(A).Yielded(5, queued)
-	require.False(t, b.Vote(A).Confirming(5), "it was offered back")
-	require.True(t, b.Vote(A).Confirming(7))
-
-	b.Vote(B).Confirmed(7, granted(7))
-	require.Equal(t, ballot.Queued, b.Vote(B).State, "nobody asked")
 }
 
 // A message overtakes the answer that the hold is queued, and is confirmed first or last. A grant that counts can be

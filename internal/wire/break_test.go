@@ -2,34 +2,11 @@ package wire_test
 
 import (
 	"testing"
-	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/wire"
 )
-
-func TestBreakReply(t *testing.T) {
-	for r, want := range map[[4]int]wire.BreakReply{
-		{0, 0, us, 0}:  {Broken: wire.BreakGone, Micros: us},
-		{1, 10, us, 1}: {Broken: wire.BreakStands, Left: 10 * time.Millisecond, Micros: us, More: wire.MoreAdmits},
-		{2, 0, us, 2}:  {Broken: wire.BreakGranted, Micros: us, More: wire.MoreReads},
-		{3, 0, us, 0}:  {Broken: wire.BreakWaiting, Micros: us},
-	} {
-		got, err := wire.ReadBreak(reply(r[0], r[1], r[2], r[3]))
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-	}
-	for name, r := range map[string]rueidis.RedisResult{
-		"short": reply(1, 0, us), "long": reply(1, 0, us, 0, 0), "unknown": reply(4, 0, us, 0), "text": reply("1", 0, us, 0),
-		"negative": reply(-1, 0, us, 0), "left": reply(1, -1, us, 0), "refused": result(refusal("NOPERM no")),
-	} {
-		got, err := wire.ReadBreak(r)
-		require.Error(t, err, name)
-		require.Zero(t, got, name)
-	}
-}
 
 // The operator and the reason arrive as they are, by each way.
 func TestTheReasonOfABreak(t *testing.T) {

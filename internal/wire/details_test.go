@@ -36,17 +36,6 @@ func TestDetails(t *testing.T) {
 	require.False(t, shared.Route.IsUncounted() || d.Route.IsUncounted())
 }
 
-func TestDetailsOfAnotherForm(t *testing.T) {
-	for _, text := range []string{
-		"", "w 3000", "w 3000 - pc", "x 3000 - pc m", "w x - pc m", "w -1 - pc m", "w 3000  pc m", "w 3000 ~ pc m",
-		"w 3000 -^ pc m", "w 3000 + pc m", "w 3000 +0 pc m", "w 3000 +-1 pc m", "w 3000 - p m", "w 3000 - xc m",
-		"w 9223372036854775808 - pc m",
-	} {
-		_, ok := wire.ParseDetails(text)
-		require.False(t, ok, text)
-	}
-}
-
 // The owner of the holder in the way is named, and not what a master has noted behind it.
 func TestTheOwnerOfTheHolder(t *testing.T) {
 	for owner, shown := range map[string]string{

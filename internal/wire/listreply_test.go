@@ -11,26 +11,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-func TestRenewReply(t *testing.T) {
-	got, err := wire.ReadRenew(reply(us, 1, 2, 0, 3), 4)
-	require.NoError(t, err)
-	require.Equal(t, wire.RenewReply{Micros: us, Renewed: []wire.Renewed{
-		wire.RenewOK, wire.RenewContended, wire.RenewGone, wire.RenewStaleMarker,
-	}}, got)
-	for i, ok := range []bool{true, true, false, false} {
-		require.Equal(t, ok, got.Renewed[i].OK())
-	}
-	for name, r := range map[string]rueidis.RedisResult{
-		"short": reply(us, 1, 1, 1), "long": reply(us, 1, 1, 1, 1, 1), "unknown": reply(us, 1, 4, 1, 1),
-		"negative": reply(us, 1, -1, 1, 1), "text": reply(us, 1, "1", 1, 1), "clock": reply(-1, 1, 1, 1, 1),
-		"empty": reply(), "refused": result(refusal("NOPERM no")), "no list": result("OK"),
-	} {
-		got, err := wire.ReadRenew(r, 4)
-		require.Error(t, err, name)
-		require.Zero(t, got, name)
-	}
-}
-
 func TestRefreshReply(t *testing.T) {
 	got, err := wire.ReadRefresh(reply(us, 20, 0, 0, 0, 0, 1, us+1, 3000, 2, 0, 0), 3)
 	require.NoError(t, err)
@@ -62,35 +42,6 @@ func TestRefreshReply(t *testing.T) {
 	}
 	_, err = wire.ReadRefresh(reply(us, 0, 0, 1, int(fencing.MaxToken)+1, 3000), 1)
 	require.ErrorIs(t, err, wire.ErrCounter)
-}
-
-func TestReleaseReply(t *testing.T) {
-	for r, want := range map[[3]int]wire.ReleaseReply{
-		{0, 0, 0}:  {Was: wire.WasGone},
-		{1, us, 1}: {Was: wire.WasGranted, Micros: us, More: wire.MoreAdmits},
-		{2, us, 2}: {Was: wire.WasWaiting, Micros: us, More: wire.MoreReads},
-	} {
-		for _, r := range []rueidis.RedisResult{reply(r[0], r[1], r[2]), line(r[0], r[1], r[2])} {
-			got, err := wire.ReadRelease(r)
-			require.NoError(t, err)
-			require.Equal(t, want, got)
-		}
-	}
-	for _, r := range []rueidis.RedisResult{reply(0, us, 0, "3:ops is stuck"), line(0, us, 0, "3:ops is stuck")} {
-		got, err := wire.ReadRelease(r)
-		require.NoError(t, err)
-		require.Equal(t, wire.ReleaseReply{Micros: us, Broken: &wire.Breaker{Who: "ops", Why: " is stuck"}}, got)
-	}
-	for name, r := range map[string]rueidis.RedisResult{
-		"short": reply(1, us), "long": reply(1, us, 0, 0),
-		"no breaker": reply(1, us, 0, "ops"), "unknown": reply(3, us, 0), "negative": reply(-1, us, 0),
-		"short line": line(1, us), "long line": line(1, us, 0, 0), "empty line": line(),
-		"more": reply(1, us, 3), "far": reply(1, us, 4), "text": reply("1", us, 0), "refused": result(refusal("NOPERM no")),
-	} {
-		got, err := wire.ReadRelease(r)
-		require.Error(t, err, name)
-		require.Zero(t, got, name)
-	}
 }
 
 func TestInspectReply(t *testing.T) {

@@ -116,12 +116,6 @@ func TestKeys(t *testing.T) {
 	require.Equal(t, "p:c:client", single.Channel("client"))
 }
 
-func TestDurations(t *testing.T) {
-	require.Equal(t, wire.Millis("40000"), wire.FormatMillis(40*time.Second))
-	require.Equal(t, wire.Millis("1"), wire.FormatMillis(1999*time.Microsecond))
-	require.Equal(t, wire.NoMillis, wire.FormatMillis(999*time.Microsecond))
-}
-
 func TestRenewalsOfSeveralLocks(t *testing.T) {
 	keys := wire.NewKeyspace("p", 3)
 	renew := wire.Renew{
@@ -144,14 +138,5 @@ func TestKeysOfANamePrefix(t *testing.T) {
 	for _, key := range []string{"p*:{a}:h", "p*:{}", "p*:{a", "q:{a}", "p*:{%}", "p*:{%41}", "p*:{a{}", "p*:master"} {
 		_, ok := keys.NameOf(key)
 		require.False(t, ok, key)
-	}
-}
-
-// A rest of less than a millisecond is still a rest: as 0 it would leave a hold that has none for the life of a
-// tombstone.
-func TestTheRestOfAMinimumIsRoundedUp(t *testing.T) {
-	for rest, want := range map[time.Duration]string{1: "1500 1", time.Millisecond: "1500 1", 1400001: "1500 2"} {
-		args := wire.Release{Hold: "h", Minimum: wire.Minimum{Least: 1500 * time.Millisecond, Rest: rest}}.Args(nil)
-		require.Equal(t, []string{"h", "0", "0", want}, args)
 	}
 }
