@@ -81,11 +81,15 @@ func (b *Ballot) Vote(i int) *Vote { return &b.Votes()[i] }
 // of the grant.
 func (b *Ballot) Target() fencing.Token { return b.target }
 
-// Decide returns the verdict at the time now of the caller's clocks.
+// Decide returns the verdict at the time now of the caller's clocks. The first call that finds a target for a quorum of
+// grants decides it.
 func (b *Ballot) Decide(
 	now clock.Instant, reach Reach,
 ) (verdict Verdict, token fencing.Token, until clock.Instant) {
-	until, agreed := b.agreed(reach)
+	agreed := false
+	if b.target != 0 || b.decideTarget(reach) {
+		until, agreed = b.Votes().TrustedUntil(b.target)
+	}
 	switch {
 	case agreed && !until.Passed(now):
 		return Held, b.target, until
@@ -93,15 +97,6 @@ func (b *Ballot) Decide(
 		return TooLate, 0, clock.Instant{}
 	}
 	return b.Votes().failed(b.entry), 0, clock.Instant{}
-}
-
-// agreed reports whether a quorum has granted the target, and until when a quorum of those grants is trusted. The first
-// call that finds a target for a quorum of grants decides it.
-func (b *Ballot) agreed(reach Reach) (until clock.Instant, ok bool) {
-	if b.target == 0 && !b.decideTarget(reach) {
-		return clock.Instant{}, false
-	}
-	return b.Votes().TrustedUntil(b.target)
 }
 
 // decideTarget sets the target if it can be determined. A join adds to a standing hold, so no master may be raised: the
@@ -165,11 +160,12 @@ func (t Tally) TrustedUntil(token fencing.Token) (until clock.Instant, ok bool) 
 			ends = append(ends, v.Until)
 		}
 	}
-	if len(ends) < t.Quorum() {
+	quorum := t.Quorum()
+	if len(ends) < quorum {
 		return clock.Instant{}, false
 	}
 	slices.SortFunc(ends, func(x, y clock.Instant) int { return cmp.Compare(y.Mono, x.Mono) })
-	return ends[t.Quorum()-1], true
+	return ends[quorum-1], true
 }
 
 // First returns the first token of the block that ends with this token. It is the largest First of the grants: each
@@ -213,13 +209,14 @@ func (t Tally) target(reach Reach) (token fencing.Token, ok bool) {
 			tokens = append(tokens, v.Token)
 		}
 	}
-	if len(tokens) < t.Quorum() {
+	quorum := t.Quorum()
+	if len(tokens) < quorum {
 		return 0, false
 	}
 	slices.Sort(tokens)
-	candidates := tokens[t.Quorum()-1:]
+	candidates := tokens[quorum-1:]
 	for _, candidate := range candidates {
-		if candidate == tokens[0] || t.canReach(candidate, reach) >= t.Quorum() {
+		if candidate == tokens[0] || t.canReach(candidate, reach) >= quorum {
 			return candidate, true
 		}
 	}
@@ -289,6 +286,9 @@ type Action struct {
 // A join is neither raised nor yielded. It stands on the grants of another hold, whose token is already decided, and
 // taking a grant away would take it from the owner that holds the lock.
 func (b *Ballot) Next(actions []Action) []Action {
+	if b.several == nil { // there is nothing to agree on
+		return actions
+	}
 	votes := b.Votes()
 	giveWay := votes.takeNews() && votes.split() // a grant that is kept is not offered again for the same reason
 	for i := range votes {

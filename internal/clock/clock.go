@@ -19,11 +19,8 @@ func System() Clock {
 // Now returns one reading of both clocks.
 func (c Clock) Now() Instant {
 	monotonic, wall := c()
-	return Instant{monotonic, SinceEpoch(wall)}
+	return Instant{monotonic, time.Duration(wall.UnixNano())}
 }
-
-// SinceEpoch returns a wall clock time in the form of Instant.Wall.
-func SinceEpoch(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }
 
 // Never is a monotonic time that is never reached.
 const Never = time.Duration(1<<63 - 1)

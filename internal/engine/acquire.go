@@ -49,19 +49,11 @@ type acquisition struct {
 // success l is a live lease. On failure the error is an *Error, and anything that the masters may have granted is
 // released in the background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
-	return e.acquire(ctx, l.begin(), r)
+	return e.newAcquisition(ctx, l.begin(), r).run(ctx)
 }
 
-// acquire is Acquire for one hold of a lease: the first, or the second one of a conversion.
-func (e *Engine) acquire(ctx context.Context, h *hold, r Request) error {
-	a := e.newAcquisition(ctx, h, r)
-	if refused := a.admit(ctx); refused != nil {
-		return refused
-	}
-	return a.run(ctx)
-}
-
-// newAcquisition fills in the hold for a request and prepares the first attempt.
+// newAcquisition fills in a hold for a request and prepares the first attempt. The hold is the first one of a lease, or
+// the second one of a conversion.
 func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquisition {
 	now := e.clock.Now()
 	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, adopts: r.adopts, claimed: r.Claimed, began: now.Wall}
@@ -79,7 +71,9 @@ func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquis
 		}
 	}
 	if r.Block > 0 {
-		e.listen(h.key.LockHash())
+		for _, m := range e.masters { // the holder of a shared hold learns about waiters in other processes
+			m.Listen(h.key.LockHash())
+		}
 	}
 	a.start()
 	return a
@@ -108,6 +102,9 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 
 // run sends the requests and waits. If a method of ctx panics, no caller gets the lease, so the hold is given back.
 func (a *acquisition) run(ctx context.Context) error {
+	if refused := a.admit(ctx); refused != nil {
+		return refused
+	}
 	e, returned := a.hold.e, false
 	defer func() {
 		if !returned {
@@ -116,7 +113,7 @@ func (a *acquisition) run(ctx context.Context) error {
 	}()
 	if a.entry == Wait && e.crowds.asking.Load() > nearMost && e.crowds.keepBack(a) {
 		// Whoever leaves the crowd asks for it.
-	} else if len(e.masters) == 1 && !e.replicated() && !e.releases[0].leaving.any(a.hold.key.LockHash()) {
+	} else if len(e.masters) == 1 && !e.replicated && !e.releases[0].leaving.any(a.hold.key.LockHash()) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -139,14 +136,6 @@ func (a *acquisition) abandon() {
 	h.releaseSoon()
 }
 
-// listen subscribes to the messages about this lock, so that the holder of a shared hold learns about waiters in other
-// processes.
-func (e *Engine) listen(lock string) {
-	for _, m := range e.masters {
-		m.Listen(lock)
-	}
-}
-
 // start begins an attempt under the id that the hold has now.
 func (a *acquisition) start() {
 	h := a.hold
@@ -158,7 +147,7 @@ func (a *acquisition) start() {
 // describe updates the details that masters get of the hold. They are made once for all masters and all requests,
 // because a route changes only where a listener follows a master to another server.
 func (a *acquisition) describe() {
-	if route := a.hold.e.route(a.hold.key.LockHash()); route != a.route {
+	if route := a.hold.e.masters.route(a.hold.key.LockHash()); route != a.route {
 		a.route, a.detail = route, a.hold.details(route, a.converts, a.hold.terms.handoffArg)
 		if a.posted != nil {
 			a.posted.args = a.args(nil)
@@ -305,33 +294,26 @@ func (a *acquisition) args(into []string) []string {
 			Hold: h.id, Owner: h.owner(), Mode: h.mode, TTL: h.keeping.ttlArg(), Details: a.detail, Token: a.claimed,
 		}.Args(into)
 	}
-	return wire.Acquire{
-		Hold: h.id, TTL: h.keeping.ttlArg(), Order: order(a.entry, len(h.e.masters) == 1), Details: a.detail,
-		Adopts: a.adopts,
-	}.Args(into)
-}
-
-// order returns how a hold queues: not at all, by arrival where one master decides, or by hold id, which all masters
-// order alike, where several do. If several masters queued by arrival, two contenders could stand before each other on
-// different masters, and each would wait for the other to leave.
-func order(entry Entry, single bool) wire.Order {
-	switch {
-	case entry != Wait && entry != Upgrade:
-		return wire.NoQueue
-	case single:
-		return wire.ByArrival
-	default:
-		return wire.ByHold
+	// If several masters queued by arrival, two contenders could stand before each other on different masters, and each
+	// would wait for the other to leave. All masters order hold ids alike.
+	order := wire.ByHold
+	if a.entry == Try {
+		order = wire.NoQueue
+	} else if len(h.e.masters) == 1 {
+		order = wire.ByArrival
 	}
+	return wire.Acquire{
+		Hold: h.id, TTL: h.keeping.ttlArg(), Order: order, Details: a.detail, Adopts: a.adopts,
+	}.Args(into)
 }
 
 // script returns the script that asks for the hold. It is looked up for each request: in the meantime the master may
 // have turned out to be another process, and then its scripts have other digests.
 func (a *acquisition) script(m *transport.Master) *transport.Script {
 	if a.entry == Join {
-		return a.hold.e.scriptsOf(m).join
+		return a.hold.e.scripts.of(m).join
 	}
-	return a.hold.e.scriptsOf(m).acquire
+	return a.hold.e.scripts.of(m).acquire
 }
 
 // answered counts the reply to the request. A reply for a hold that was given up does not count.
@@ -354,7 +336,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 		return
 	}
 	vote := h.ballot.Vote(m.Index)
-	if vote.Unknown && answer.Status == ballot.IsGranted && h.e.confirmsHandOff() {
+	if vote.Unknown && answer.Status == ballot.IsGranted && h.e.confirmsHandOff {
 		// The previous request may have been granted, or handed the lock. This one has written nothing, so neither its
 		// answer nor the WAIT behind it covers that write. The grant is confirmed like one that a message reported.
 		// A single attempt has no refresh that would report it again, and goes on to be asked.
@@ -405,9 +387,16 @@ func (a *acquisition) decide() {
 		switch verdict, token, until := h.ballot.Decide(now, h.e.tokens.reach); verdict {
 		case ballot.Open:
 		case ballot.Held:
-			// Asking ends first: begin notifies the hooks, and they must find no waiter any more.
-			a.succeed()
-			h.begin(token, until, now, h.ballot.Votes().HandedOff())
+			// The counters change before the caller learns of the grant, so that a reader that sees the lease sees it counted.
+			handedOff := h.ballot.Votes().HandedOff()
+			if a.waiting {
+				h.e.counters.contended.Add(1)
+			}
+			if handedOff {
+				h.e.counters.handedOff.Add(1)
+			}
+			a.leave() // first: begin notifies the hooks, and they must find no waiter any more
+			h.begin(token, until, now, handedOff)
 		case ballot.TooLate:
 			a.restart()
 			return
@@ -417,19 +406,6 @@ func (a *acquisition) decide() {
 		}
 	}
 	h.perform(h.ballot.Next(nil))
-}
-
-// succeed ends asking with a grant, under mu. It counts how the grant came: at once, after waiting, or by a hand-off.
-func (a *acquisition) succeed() {
-	h := a.hold
-	// The counters change before the caller learns of the grant, so that a reader that sees the lease sees it counted.
-	if a.waiting {
-		h.e.counters.contended.Add(1)
-	}
-	if h.ballot.Votes().HandedOff() {
-		h.e.counters.handedOff.Add(1)
-	}
-	a.leave()
 }
 
 // restart gives up a hold that came to nothing and asks with a new one, under mu. The old hold cannot be used: some
@@ -504,15 +480,45 @@ func (a *acquisition) waits() {
 	}
 }
 
-// untilReady returns a channel that is closed at the end of asking, or nil if asking has ended.
-func (a *acquisition) untilReady() <-chan struct{} {
-	a.hold.lease.mu.Lock()
-	defer a.hold.lease.mu.Unlock()
-	// The channel is made only for a caller that has to wait: most acquisitions are over when their request returns.
-	if a.hold.phase == asking {
-		a.ready = make(chan struct{})
+// await returns when asking is over for each of the acquisitions, which were asked for together. It never decides by
+// itself that a lock was granted: only a verdict of the ballot, the end of ctx or the close of the engine ends it.
+//
+// The wait for a single master lasts as long as the caller waits: no other master could decide without it. With several
+// masters, the silent ones must not determine how long every caller waits.
+func (e *Engine) await(ctx context.Context, all ...*acquisition) {
+	var timeout *time.Timer
+	var late <-chan time.Time
+	var asked <-chan struct{}
+	for _, a := range all {
+		a.hold.lease.mu.Lock()
+		if a.hold.phase == asking { // most are over when their request returns, and need no channel
+			a.ready = make(chan struct{})
+		}
+		ready := a.ready
+		a.hold.lease.mu.Unlock()
+		if ready != nil && len(e.masters) > 1 && timeout == nil {
+			timeout = e.timeouts.start(e.cfg.NodeTimeout)
+			defer e.timeouts.stop(timeout)
+			late, asked = timeout.C, a.asked
+		}
+		for ready != nil {
+			select {
+			case <-ready:
+				ready = nil
+			case <-ctx.Done():
+				for _, a := range all {
+					a.cancel(ctx)
+				}
+				return
+			case <-asked:
+				timeout.Reset(e.cfg.NodeTimeout)
+			case <-late:
+				for _, a := range all {
+					a.withoutLate()
+				}
+			}
+		}
 	}
-	return a.ready
 }
 
 // withoutLate draws the verdict without the masters that have not answered within the node timeout. Their later answers

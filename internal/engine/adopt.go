@@ -46,7 +46,8 @@ func (l *Lease) Detach(ctx context.Context, ttl time.Duration) (Detached, error)
 	err := l.SetTTL(ctx, ttl)
 	h := l.lock()
 	defer l.mu.Unlock()
-	for err == nil && h.stillHeld() && m.standing() < h.e.quorum() { // the round counts renewals from before the mark too
+	// The round counts renewals from before the mark too.
+	for err == nil && h.stillHeld() && m.standing() < h.e.masters.quorum() {
 		l.mu.Unlock()
 		err = l.Renew(ctx)
 		h = l.lock()
@@ -186,9 +187,6 @@ func (a *adoption) adopt(ctx context.Context) error {
 	if ctx.Err() == nil && a.isForeign(ctx) {
 		return a.fail(&Error{Kind: Gone, Err: errOtherSet})
 	}
-	if refused := a.admit(ctx); refused != nil {
-		return a.fail(refused)
-	}
 	if err := a.run(ctx); err != nil {
 		return a.ungranted(err.(*Error))
 	}
@@ -223,7 +221,7 @@ func (a *adoption) isForeign(ctx context.Context) bool {
 
 // fail returns the failure as one of an adoption.
 func (a *adoption) fail(f *Error) *Error {
-	f.Op, f.Name, f.Mode, f.Need = OpAdopt, a.hold.name, a.hold.mode, a.hold.e.quorum()
+	f.Op, f.Name, f.Mode, f.Need = OpAdopt, a.hold.name, a.hold.mode, a.hold.e.masters.quorum()
 	return f
 }
 
@@ -315,7 +313,7 @@ func (g *giving) adopted() *Error {
 	case gone:
 		failed.Kind, failed.Err = Gone, errGone
 	default:
-		kind, forGood := g.h.e.refusal(causes)
+		kind, forGood := g.h.e.masters.refusal(causes)
 		failed.Kind, failed.Unknown, failed.Nodes, failed.Err = kind, !forGood, causes, errUntaken
 	}
 	return failed

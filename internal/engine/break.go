@@ -35,7 +35,7 @@ func (a Admin) Break(ctx context.Context, name, hold string, by Breaker, atOnce 
 		switch {
 		case first && !found:
 			return ErrGone
-		case gone >= a.e.quorum():
+		case gone >= a.e.masters.quorum():
 			return nil
 		}
 		// Its process may give the hold back at any moment, and tells only waiters.
@@ -71,7 +71,7 @@ func (a Admin) breakOnAll(
 		ask := func() {
 			bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
 			defer cancel()
-			r, sent := m.Do(bounded, e.scriptsOf(m).breaks, e.keys.ForCall(key), m.Vote(e.tokens.proposal()), request.Args(nil))
+			r, sent := m.Do(bounded, e.scripts.of(m).breaks, e.keys.ForCall(key), m.Vote(e.tokens.proposal()), request.Args(nil))
 			reply, err := wire.ReadBreak(r)
 			if err != nil && bounded.Err() != nil {
 				err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
@@ -82,7 +82,7 @@ func (a Admin) breakOnAll(
 			return nil, ErrClosed
 		}
 	}
-	failed := &Error{Op: OpBreak, Kind: NoQuorum, Unknown: true, Name: name, Need: e.quorum()}
+	failed := &Error{Op: OpBreak, Kind: NoQuorum, Unknown: true, Name: name, Need: e.masters.quorum()}
 	for range e.masters {
 		a := <-all
 		if a.err != nil {
@@ -93,7 +93,7 @@ func (a Admin) breakOnAll(
 		}
 		answers = append(answers, a.reply)
 		if a.reply.More == wire.MoreAdmits {
-			e.doRemaining(a.m, key, a.reply.More)
+			e.waiters[a.m.Index].goOn(key, a.reply.More)
 		}
 	}
 	if failed.Got = len(answers); failed.Got >= failed.Need {
@@ -102,7 +102,7 @@ func (a Admin) breakOnAll(
 	if ctx.Err() != nil {
 		failed.Err = errs.Cause(ctx)
 	}
-	failed.Kind, _ = e.refusal(failed.Nodes)
+	failed.Kind, _ = e.masters.refusal(failed.Nodes)
 	return nil, failed
 }
 

@@ -29,7 +29,7 @@ func (l *Lease) Convert(
 	defer remove()
 	into := &hold{lease: l, done: new(doneState)}
 	c := converting{l, into}
-	err = l.standing.Load().e.acquire(within, into, r)
+	err = l.standing.Load().e.newAcquisition(within, into, r).run(within)
 	if err == nil && alone != nil {
 		err = c.keepUntil(within, cancel, alone)
 	}
@@ -108,7 +108,7 @@ func (e *Error) contradicts(mode fencing.Mode) bool {
 // Close, which ends the lease too. It does not match the loss of that hold, because the lease keeps its standing hold.
 func (c converting) untaken() *Error {
 	h := c.into
-	f := &Error{Op: OpAcquire, Kind: Closed, Name: h.name, Mode: h.mode, Need: h.e.quorum(), Err: ErrClosed}
+	f := &Error{Op: OpAcquire, Kind: Closed, Name: h.name, Mode: h.mode, Need: h.e.masters.quorum(), Err: ErrClosed}
 	loss, lost := h.done.err().(*Loss)
 	if !lost {
 		return f
@@ -147,14 +147,15 @@ func (c converting) exchange(ctx context.Context) error {
 	// The subscribers stay with the lease: the release of the old hold must not end their contexts.
 	into.done, from.done = from.done, new(doneState)
 	l.standing.Store(into) // before the end of the trust in the old hold, for readers without the mutex
+	now := e.clock.Now()
 	if ttl := from.keeping.ttl(); ttl != into.keeping.ttl() {
 		// It was set during the conversion.
-		into.keeping.changeTTL(ttl, e.clock.Now())
+		into.keeping.changeTTL(ttl, now)
 	}
 	if from.extra != nil && into.extra != nil { // the limit is that of the lease
 		into.extra.limit = from.extra.limit
 	}
-	into.setTimer()
+	into.setTimer(now)
 	stands := from.trust.until()
 	from.finish(ErrReleased)
 	from.replaced = true

@@ -4,7 +4,8 @@
 // # Files
 //
 //	engine.go      Engine, which joins the parts; registry, the holds by their ids; Close, and the tasks that it awaits
-//	request.go     Request and Terms, the scripts of a master; postings, calls to several masters
+//	request.go     Request and Terms
+//	masters.go     masters, all of an engine: their scripts, what a quorum of them does; postings, calls to several
 //	lease.go       Lease, a caller's handle: the mutex, the end and its subscribers, the standing hold, its token block
 //	hold.go        hold, one hold id on the masters: its grant, deadline and end, the calls that its ballot asks for,
 //	               and what it needs that goroutines share
@@ -68,10 +69,10 @@
 // released.
 //
 // Lock: Acquire, askDirectly (one post for each of several masters), transport.Master.Do, answered, Vote.Answered,
-// decide, succeed, begin. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
+// decide, begin. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
 //
 // A hand-off becomes a lease: the listener calls onMessage, handedOff (trusted if the message is from the very server
-// with the known clock; otherwise the waiter asks), Vote.Granted, decide, succeed, begin; await returns.
+// with the known clock; otherwise the waiter asks), Vote.Granted, decide, begin; await returns.
 //
 // Renewal: keeping.plan decides when. The timer queue calls Fire, keeping.fire, start, and ask of each master; answered
 // counts one answer, and settle decides: succeeded, stalled, lose, or wait for more.

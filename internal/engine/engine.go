@@ -38,11 +38,24 @@ type Config struct {
 // Engine keeps the leases of one locker. New sets its fields, and they do not change. A part that needs a mutex has its
 // own.
 type Engine struct {
-	cfg            Config
-	clock          clock.Clock
-	drift          clock.Drift
+	cfg   Config
+	clock clock.Clock
+	drift clock.Drift
+
+	// replicated: grants count only once replicas have them. Then an operation that makes or keeps a lease counts only
+	// once that many replicas have it. An acquire, a raise and a regain are followed by WAIT, and so is every renewal,
+	// because the deadline would otherwise move past the expiry that a replica knows. A master whose replicas do not
+	// confirm does not count, and is released.
+	//
+	// confirmsHandOff: a grant that another request has brought about is confirmed before it counts. Nothing shows until
+	// then that the grant will last: a server may send the message, and answer a script that only reads, before its
+	// durable log has the grant. The first renewal of the hold is a later write on the same server. With replicas, the
+	// WAIT after it covers both writes. A server with a durable log answers it once the log has both. The renewal names
+	// the token, so a server that took over without the grant does not confirm it.
+	replicated, confirmsHandOff bool
+
 	keys           wire.Keyspace
-	masters        []*transport.Master
+	masters        masters
 	masterSet      *masterset.Set
 	registry       registry
 	waiters        []*waitSets // of each master
@@ -55,7 +68,7 @@ type Engine struct {
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
 	unawaited      atomic.Int64 // releases of WithBackgroundRelease that no quorum has answered
 	tokens         tokens
-	scripts        []atomic.Pointer[scriptSet] // of each master; see scriptsOf
+	scripts        scriptSets
 	timers         *timerqueue.Queue
 	timeouts       timeouts // of the goroutines that call
 	observers      observers
@@ -77,15 +90,17 @@ func New(cfg Config) *Engine {
 		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), keys: wire.NewKeyspace(cfg.Prefix, n),
 		registry: registry{holds: make(map[string]*hold)}, underWay: underWay{none: make(chan struct{}, 1)},
 		stop: make(chan struct{}), gone: make(chan struct{}),
+		replicated: cfg.Replicas > 0, confirmsHandOff: cfg.Replicas > 0 || cfg.ConfirmHandOff,
 	}
 	// The parts hold atomics and mutexes, so they are filled in in place.
 	e.observers = observers{hooks: cfg.Hooks, ofHolds: cfg.Hooks.ofHolds(), logger: cfg.Logger}
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.timers = timerqueue.New(cfg.Clock, e.suspended)
-	e.scripts = make([]atomic.Pointer[scriptSet], n)
+	e.scripts = make(scriptSets, n)
 	for i := range e.scripts {
 		e.scripts[i].Store(newScriptSet(""))
 	}
+	e.evictions.e, e.evictions.of = e, make(map[string]eviction)
 	e.connect()
 	e.masterSet = e.newMasterSet()
 	e.tokens.clock, e.tokens.masters, e.tokens.marker = cfg.Clock, e.masters, e.keys.Marker
@@ -104,9 +119,9 @@ func (e *Engine) connect() {
 		Life: e.life, Clock: e.clock, Drift: e.drift, BatchTimeout: batchTimeout, SlowCallAfter: e.cfg.NodeTimeout,
 		MarkerKey: e.keys.Marker, Channel: e.keys.Channel(newULID(e.clock.Now().Wall)),
 		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
-		Renew: func(m *transport.Master) *transport.Script { return e.scriptsOf(m).renew },
+		Renew: func(m *transport.Master) *transport.Script { return e.scripts.of(m).renew },
 		Spawn: e.tasks.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnMoved: e.onMoved,
-		OnSubscribeFailed: e.onSubscribeFailed, OnFirstAnswer: e.learnPolicy,
+		OnSubscribeFailed: e.onSubscribeFailed, OnFirstAnswer: e.evictions.ask,
 		OnUnread: func() { e.masterSet.Recheck() },
 		OnSlowCall: func(m *transport.Master, n *transport.Node, err error) {
 			e.waiters[m.Index].report(n, err, e.cfg.NodeTimeout)
@@ -135,39 +150,18 @@ func (e *Engine) newMasterSet() *masterset.Set {
 		QuorumTimeout: batchTimeout, Clock: e.clock, Life: e.life, Spawn: e.tasks.spawn,
 		Warn: e.observers.warn, Info: e.observers.info,
 		NewID:     func() string { return newULID(e.clock.Now().Wall) },
-		OnProcess: e.saltScripts,
-		OnRefused: e.failWaiters,
+		OnProcess: e.scripts.salt,
+		OnRefused: func(cause error) {
+			for _, w := range e.waiters {
+				w.fail(cause)
+			}
+		},
 		OnVotes: func() {
 			for _, w := range e.waiters {
 				w.wakeAll()
 			}
 		},
 	})
-}
-
-// saltScripts gives a master's scripts digests for the process that has the master's seat. The script cache does not
-// survive the process, so a request that was made for an earlier process and leaves over a new connection does not run
-// by its digest. It is sent again in full, and then the master compares the run id; package masterset says what
-// protects if that fails. Clients that may not read the run id have scripts of their own, because the scripts that they
-// load prove nothing about a restart.
-func (e *Engine) saltScripts(master int, process string) {
-	if scripts := &e.scripts[master]; scripts.Load().salt != process {
-		scripts.Store(newScriptSet(process))
-	}
-}
-
-// failWaiters ends every acquisition that waits. An acquisition without a first answer is not among them. It becomes a
-// waiter later, and the next check of the masters finds it.
-func (e *Engine) failWaiters(cause error) {
-	for _, w := range e.waiters {
-		for _, a := range w.all() {
-			a.hold.lease.mu.Lock()
-			if a.hold.phase == asking {
-				a.giveUp(a.failure(InvalidMasters, cause))
-			}
-			a.hold.lease.mu.Unlock()
-		}
-	}
 }
 
 // batchTimeout is how long the engine waits for a batch of calls: longer than any link over which a lock can be used,
@@ -177,21 +171,8 @@ const batchTimeout = 5 * time.Second
 // Now reads the clocks that determine the trust in leases.
 func (e *Engine) Now() clock.Instant { return e.clock.Now() }
 
-func (e *Engine) quorum() int { return len(e.masters)/2 + 1 }
-
 // Masters returns how many there are.
 func (e *Engine) Masters() int { return len(e.masters) }
-
-// lost reports whether so many masters satisfy is that the others are no quorum.
-func (e *Engine) lost(is func(*transport.Master) bool) bool {
-	n := 0
-	for _, m := range e.masters {
-		if is(m) {
-			n++
-		}
-	}
-	return 2*n >= len(e.masters)
-}
 
 // suspended checks every lease again after the wall clock has run ahead. A machine that slept for a minute wakes with
 // timers that still count a minute. Without this check a lease that ended during the sleep would stand until they fire,

@@ -170,33 +170,6 @@ func failureOf(m *transport.Master, key wire.LockKey, err error) NodeFailure {
 	return NodeFailure{Index: m.Index, Addr: m.At(key.LockHash()).Addr(), Err: err}
 }
 
-// refusal derives what keeps a quorum from carrying out a call from the causes of the masters that did not. forGood
-// reports that so many refusals are permanent that no quorum can come about by asking again.
-func (e *Engine) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
-	conflicts, shorts, permanent := 0, 0, 0
-	for _, cause := range causes {
-		_, short := unreplicated(cause.Err)
-		switch {
-		case short:
-			shorts++
-		case transport.Conflict(cause.Err):
-			conflicts++
-		case e.masters[cause.Index].Permanent(cause.Err):
-			permanent++
-		}
-	}
-	switch spare := len(e.masters) - e.quorum(); {
-	case conflicts+shorts+permanent <= spare:
-		return NoQuorum, false
-	case conflicts > 0:
-		return Conflict, conflicts+permanent > spare
-	case shorts > 0:
-		return Short, permanent > spare
-	default:
-		return NoQuorum, true
-	}
-}
-
 // Reason says why a lease ended without Release, in the words of logs and of package rwlock.
 type Reason string
 

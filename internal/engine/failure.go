@@ -52,7 +52,7 @@ func (a *acquisition) withdraw(heir *hold) {
 // one. Then another client has the lock only if a master has named its hold.
 func (a *acquisition) waitFailure() Kind {
 	if a.seat != nil && a.asks == 0 { // others of this process, which ask for it, are before it
-		if a.hold.e.cutOff(a) {
+		if a.cutOff() {
 			return NoQuorum
 		}
 		return Contended
@@ -63,10 +63,18 @@ func (a *acquisition) waitFailure() Kind {
 			refused++
 		}
 	}
-	if e := a.hold.e; a.holder == nil && refused > len(e.masters)-e.quorum() {
+	if e := a.hold.e; a.holder == nil && refused > len(e.masters)-e.masters.quorum() {
 		return NoQuorum
 	}
 	return Kind(a.hold.ballot.Votes().WaitFailure())
+}
+
+// cutOff reports whether the servers of so many masters fail or refuse that no quorum can serve this acquisition.
+func (a *acquisition) cutOff() bool {
+	h, now := a.hold, a.hold.e.clock.Now().Mono
+	return h.e.masters.lost(func(m *transport.Master) bool {
+		return m.At(h.key.LockHash()).Failing() || h.e.waiters[m.Index].refused(h.name, now) >= refusalLasts
+	})
 }
 
 // keepErrors keeps the errors of the masters for a hold that is given up, under mu. Until the masters have answered for

@@ -182,7 +182,7 @@ func (r *release) confirmed(reply wire.ReleaseReply) {
 		r.heir.inherit(reply.Broken)
 	}
 	if reply.More != wire.NoMore {
-		r.of.e.doRemaining(m, r.key, reply.More)
+		r.of.e.waiters[m.Index].goOn(r.key, reply.More)
 	}
 }
 
@@ -276,12 +276,13 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}) error {
 		within = bounded
 	}
 	h.lease.mu.Lock()
-	r := g.on(m) // answers may still arrive
+	now := e.clock.Now()
+	r := g.on(m, now) // answers may still arrive
 	h.lease.mu.Unlock()
 	keys := e.keys.All(r.key)
 	var array [3]string
-	args := r.request(e.clock.Now()).Args(array[:0])
-	result, sent := m.Do(within, e.scriptsOf(m).release, e.keys.OfScript(&keys), wire.Vote{}, args)
+	args := r.request(now).Args(array[:0])
+	result, sent := m.Do(within, e.scripts.of(m).release, e.keys.OfScript(&keys), wire.Vote{}, args)
 	if result.NonRedisError() != nil && within.Err() != nil {
 		silence := &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
 		if over != nil && ctx.Err() != nil { // not a failure of the master, so no backoff delays other releases
@@ -329,7 +330,7 @@ func (g *giving) calls(calls postings) postings {
 			g.queue(m)
 			g.count(i, false, nil)
 		default:
-			*r = g.on(m)
+			*r = g.on(m, now)
 			if r.job = g; g.by == atOnce || g.unawaited {
 				r.onAnswer = r.of.leaving.add(lock)
 			}
@@ -344,7 +345,7 @@ func (g *giving) calls(calls postings) postings {
 
 // queue hands the release on one master to its queue, under mu.
 func (g *giving) queue(m *transport.Master) {
-	r := g.on(m)
+	r := g.on(m, g.h.e.clock.Now())
 	r.announce()
 	g.h.lease.mu.afterUnlock(func() { r.of.queue(r.key.LockHash()).add(&r) })
 }
@@ -355,7 +356,7 @@ func (g *giving) queue(m *transport.Master) {
 // holder for a TTL (cases no-tombstone and overtake). A request without an answer may be the one that was granted. An
 // earlier request that failed may still be on its way too, over a connection that was replaced since. It can do no harm
 // beyond the TTL of its grant, or once its connection is closed.
-func (g *giving) on(m *transport.Master) release {
+func (g *giving) on(m *transport.Master, now clock.Instant) release {
 	h := g.h
 	e, kept := h.e, h.terms.TTL
 	r := release{of: e.releases[m.Index], key: h.key, hold: h.id, heir: g.heir}
@@ -365,7 +366,7 @@ func (g *giving) on(m *transport.Master) release {
 	}
 	// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that is
 	// still on its way.
-	r.until = e.clock.Now().Add(kept + e.cfg.NodeTimeout)
+	r.until = now.Add(kept + e.cfg.NodeTimeout)
 	if vote := h.ballot.Vote(m.Index); vote.Unanswered() {
 		late := wire.FormatMillis(min(max(kept, h.terms.MinHold), lateness))
 		r.tombstone = wire.Tombstone{TTL: late, Several: vote.MayArriveLate()}
@@ -377,7 +378,7 @@ func (g *giving) on(m *transport.Master) release {
 func (r *release) posting(keys, args []string, proposal int64) posting {
 	m := r.of.m
 	return posting{m, transport.Call{
-		Script: r.of.e.scriptsOf(m).release, Keys: keys, Vote: m.Vote(proposal), Args: args, To: r, Urgent: true,
+		Script: r.of.e.scripts.of(m).release, Keys: keys, Vote: m.Vote(proposal), Args: args, To: r, Urgent: true,
 	}}
 }
 
@@ -471,16 +472,16 @@ func (g *giving) verdict() error {
 // relied on it must know.
 func (g *giving) wasGone() *Loss {
 	h := g.h
-	h.e.suspect(h.key.LockHash())
+	h.e.evictions.suspect(h.key.LockHash())
 	return &Loss{Name: h.name, Token: h.token(), Reason: Taken, by: h.e, lock: h.key.LockHash()}
 }
 
 // unreleased returns the error of a release that a quorum has not confirmed.
 func (g *giving) unreleased(failures NodeFailures, got int) *Error {
 	h := g.h
-	kind, forGood := h.e.refusal(failures)
+	kind, forGood := h.e.masters.refusal(failures)
 	return &Error{
-		Op: OpRelease, Kind: kind, Unknown: !forGood, Name: h.name, Need: h.e.quorum(), Got: got, Nodes: failures,
+		Op: OpRelease, Kind: kind, Unknown: !forGood, Name: h.name, Need: h.e.masters.quorum(), Got: got, Nodes: failures,
 	}
 }
 
@@ -519,7 +520,7 @@ const (
 
 // found returns what so many answers show.
 func (g *giving) found(had, hadNot int) finding {
-	switch need := g.h.e.quorum(); {
+	switch need := g.h.e.masters.quorum(); {
 	case g.by == atOnce: // all answers are awaited
 		return notKnown
 	case hadNot >= need:

@@ -14,17 +14,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// route returns how messages about this lock reach this engine. With several masters the route is uncounted until the
-// engine listens to each of them.
-func (e *Engine) route(lock string) (route wire.Route) {
-	for _, m := range e.masters {
-		if route = m.Route(lock); route.IsUncounted() {
-			break
-		}
-	}
-	return route
-}
-
 // onMessage handles a message of a master. A message reports what the next refresh or renewal would report later, so a
 // lost message costs time and nothing else. A message about the hold of another client is ignored, and a hand-off to a
 // hold that this process has given up is answered by its release.
@@ -75,7 +64,7 @@ func (v voter) post(call transport.Call, read holdReader, counted func(wire.Hold
 		}
 	}
 	// The answer to a repeated call does not cover what the first one has written.
-	if call.To = transport.RepeaterFunc(to); h.e.confirmsHandOff() {
+	if call.To = transport.RepeaterFunc(to); h.e.confirmsHandOff {
 		call.To = transport.ReceiverFunc(to)
 	}
 	h.lease.mu.afterUnlock(func() { m.Post(call) })
@@ -218,7 +207,7 @@ func (v voter) handoffTrust(from *transport.Node, g wire.Handoff, now clock.Inst
 func (v voter) granted(token fencing.Token, until clock.Instant) {
 	h, m := v.h, v.m
 	vote := h.ballot.Vote(m.Index)
-	if !h.e.confirmsHandOff() {
+	if !h.e.confirmsHandOff {
 		vote.Granted(token, until)
 		return
 	}
@@ -237,19 +226,6 @@ func (v voter) granted(token fencing.Token, until clock.Instant) {
 	}
 	h.lease.mu.afterUnlock(func() { m.Renew(renewal) })
 }
-
-// replicated reports whether grants count only once replicas have them. Then an operation that makes or keeps a lease
-// counts only once that many replicas have it. An acquire, a raise and a regain are followed by WAIT, and so is every
-// renewal, because the deadline would otherwise move past the expiry that a replica knows. A master whose replicas do
-// not confirm does not count, and is released.
-func (e *Engine) replicated() bool { return e.cfg.Replicas > 0 }
-
-// confirmsHandOff reports whether a grant that another request has brought about is confirmed before it counts. Nothing
-// shows until then that the grant will last: a server may send the message, and answer a script that only reads, before
-// its durable log has the grant. The first renewal of the hold is a later write on the same server. With replicas, the
-// WAIT after it covers both writes. A server with a durable log answers it once the log has both. The renewal names the
-// token, so a server that took over without the grant does not confirm it.
-func (e *Engine) confirmsHandOff() bool { return e.replicated() || e.cfg.ConfirmHandOff }
 
 // confirmed applies the answer to the renewal of such a grant. A renewal without an answer may have moved the expiry on
 // the server, or may do so later, also after the lease has begun by another confirmation.

@@ -149,7 +149,7 @@ func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bo
 			x.limit = now.Mono + h.terms.MaxHold
 		}
 	}
-	if h.extra == nil || h.extra.shared.block == 0 {
+	if len(h.e.masters) > 1 && h.block() == 0 {
 		h.e.tokens.observe(token)
 	}
 	h.e.counters.held.Add(1)
@@ -163,7 +163,7 @@ func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bo
 	h.keeping.confirm = (handedOff || h.terms.handoffTTL < h.terms.TTL) && until.Mono <= handOff.Mono
 	h.keeping.handOff = h.keeping.confirm
 	h.keeping.plan(now)
-	h.setTimer()
+	h.setTimer(now)
 }
 
 // Fire is the timer's call at the hold's next moment. The timer may be late, or early because of a call that was under
@@ -174,15 +174,15 @@ func (h *hold) Fire(now clock.Instant) {
 	switch h.expire(now); {
 	case h.phase == held:
 		h.keeping.fire(now)
-		h.setTimer()
+		h.setTimer(now)
 	case h.extra != nil:
 		h.extra.mark.goOn(now)
 	}
 }
 
 // setTimer sets the timer to the hold's next moment, under mu.
-func (h *hold) setTimer() {
-	at := min(h.trust.until().Mono, h.keeping.next())
+func (h *hold) setTimer(now clock.Instant) {
+	at := min(h.trust.until().Mono, h.keeping.next(now))
 	if h.extra != nil {
 		at = min(at, h.extra.limit)
 	}
@@ -225,7 +225,7 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 	switch {
 	case reason == Taken:
 		loss.by, loss.lock = h.e, h.key.LockHash()
-		h.e.suspect(loss.lock)
+		h.e.evictions.suspect(loss.lock)
 	case reason == Broken:
 	case reason == MaxHold:
 		loss.Limit = h.terms.MaxHold
@@ -330,7 +330,7 @@ func (h *hold) state() (s HoldState, stands bool) {
 	if h.phase == asking || h.provisional {
 		s.Asking, s.Token, s.Age = true, 0, now.Mono-h.begun
 		if h.asking != nil {
-			s.Holder, s.Unreachable = h.asking.holder, h.e.cutOff(h.asking)
+			s.Holder, s.Unreachable = h.asking.holder, h.asking.cutOff()
 		}
 		return s, true
 	}
@@ -380,12 +380,12 @@ func (h *hold) perform(actions []ballot.Action) {
 		call := transport.Call{Vote: m.Vote(proposal)}
 		// A ballot asks for a raise or a yield. Renewals and regains have a schedule of their own.
 		if action.Op == ballot.Yield {
-			call.Script, call.Args = h.e.scriptsOf(m).yield, wire.Yield{Hold: h.id, Token: action.Token}.Args(nil)
+			call.Script, call.Args = h.e.scripts.of(m).yield, wire.Yield{Hold: h.id, Token: action.Token}.Args(nil)
 			v.post(call, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
 				v.yielded(action.Token, r, a, err)
 			})
 		} else {
-			call.Script, call.Args = h.e.scriptsOf(m).raise, wire.Raise{Hold: h.id, Token: action.Token}.Args(nil)
+			call.Script, call.Args = h.e.scripts.of(m).raise, wire.Raise{Hold: h.id, Token: action.Token}.Args(nil)
 			v.post(call, wire.ReadRaise, func(_ wire.HoldReply, a ballot.Answer, _ error) {
 				v.raised(action.Token, a)
 			})

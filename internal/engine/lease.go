@@ -57,7 +57,7 @@ func (l *Lease) claim() {
 func (l *Lease) endUnkept() error {
 	end := l.Err()
 	if h := l.standing.Load(); end == ErrReleased {
-		return &Error{Op: OpAcquire, Kind: Closed, Name: h.name, Mode: h.mode, Need: h.e.quorum(), Err: ErrClosed}
+		return &Error{Op: OpAcquire, Kind: Closed, Name: h.name, Mode: h.mode, Need: h.e.masters.quorum(), Err: ErrClosed}
 	}
 	return end
 }
@@ -187,7 +187,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	if h.keeping.round == nil {
 		h.keeping.start(now)
-		h.setTimer() // for the end of the round, even if no renewal is scheduled
+		h.setTimer(now) // for the end of the round, even if no renewal is scheduled
 	}
 	outcome := make(chan error, 1)
 	h.keeping.round.waiters = append(h.keeping.round.waiters, outcome)

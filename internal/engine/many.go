@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/seed74116694/fencelock/internal/transport"
 )
@@ -130,7 +129,7 @@ func (g *group) wait(ctx context.Context) error {
 		defer l.OnEnd(cancel)()
 	}
 	h := g.begin(i)
-	if err := g.e.acquire(within, h, g.Requests[i]); err != nil {
+	if err := g.e.newAcquisition(within, h, g.Requests[i]).run(within); err != nil {
 		g.over = 1
 		return err
 	}
@@ -253,41 +252,5 @@ func (g *group) ask(attempts []*acquisition) {
 	}
 	for i, m := range e.masters {
 		m.PostAll(calls[i])
-	}
-}
-
-// await returns when asking is over for each of the acquisitions, which were asked for together. It never decides by
-// itself that a lock was granted: only a verdict of the ballot, the end of ctx or the close of the engine ends it.
-//
-// The wait for a single master lasts as long as the caller waits: no other master could decide without it. With several
-// masters, the silent ones must not determine how long every caller waits.
-func (e *Engine) await(ctx context.Context, all ...*acquisition) {
-	var timeout *time.Timer
-	var late <-chan time.Time
-	var asked <-chan struct{}
-	for _, a := range all {
-		ready := a.untilReady()
-		if ready != nil && len(e.masters) > 1 && timeout == nil {
-			timeout = e.timeouts.start(e.cfg.NodeTimeout)
-			defer e.timeouts.stop(timeout)
-			late, asked = timeout.C, a.asked
-		}
-		for ready != nil {
-			select {
-			case <-ready:
-				ready = nil
-			case <-ctx.Done():
-				for _, a := range all {
-					a.cancel(ctx)
-				}
-				return
-			case <-asked:
-				timeout.Reset(e.cfg.NodeTimeout)
-			case <-late:
-				for _, a := range all {
-					a.withoutLate()
-				}
-			}
-		}
 	}
 }

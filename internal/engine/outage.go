@@ -151,7 +151,7 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 // remaining waiters continue with the masters that answer, and the hook is not called for them.
 func (w *waitSets) reportUnreachable(n *transport.Node, hook Hook, cause error) {
 	for _, a := range w.all() {
-		if w.m.At(a.hold.key.LockHash()) != n || !w.e.cutOff(a) {
+		if w.m.At(a.hold.key.LockHash()) != n || !a.cutOff() {
 			continue
 		}
 		a.hold.lease.mu.Lock()
@@ -161,19 +161,11 @@ func (w *waitSets) reportUnreachable(n *transport.Node, hook Hook, cause error) 
 	}
 }
 
-// cutOff reports whether the servers of so many masters fail or refuse that no quorum can serve this acquisition.
-func (e *Engine) cutOff(a *acquisition) bool {
-	lock, now := a.hold.key.LockHash(), e.clock.Now().Mono
-	fails := func(m *transport.Master) bool {
-		return m.At(lock).Failing() || e.waiters[m.Index].refused(a.hold.name, now) >= refusalLasts
-	}
-	return e.lost(fails)
-}
-
 // evictions holds what the servers have said about evicting keys. A server is asked when it answers for the first time,
 // because nothing else reports an eviction, and again after the loss of a hold that it does not have any more, because
 // its configuration may have changed.
 type evictions struct {
+	e  *Engine
 	mu sync.Mutex
 	of map[string]eviction // by the address: a server whose node is made again is reported once
 }
@@ -188,8 +180,9 @@ type eviction struct {
 // evictionsEvery is the shortest time between two losses after which a server is asked.
 const evictionsEvery = time.Minute
 
-// learnPolicy asks the server for its policy and logs one that may cost locks, once. It waits for no answer.
-func (e *Engine) learnPolicy(n *transport.Node) {
+// ask asks the server for its policy and logs one that may cost locks, once. It waits for no answer.
+func (v *evictions) ask(n *transport.Node) {
+	e := v.e
 	e.tasks.spawn(func() {
 		ctx, cancel := context.WithTimeout(e.life, batchTimeout)
 		defer cancel()
@@ -198,7 +191,7 @@ func (e *Engine) learnPolicy(n *transport.Node) {
 		if !known {
 			return
 		}
-		if e.evictions.learn(addr, policy, limited) {
+		if v.learn(addr, policy, limited) {
 			message := "server may evict locks; set its maxmemory-policy to noeviction"
 			if !limited {
 				message = "server would evict locks if its memory were limited; set its maxmemory-policy to noeviction"
@@ -219,19 +212,12 @@ func (v *evictions) learn(addr, policy string, limited bool) (report bool) {
 	if limited && policy != noEviction {
 		one.policy = policy
 	}
-	v.setLocked(addr, one)
+	v.of[addr] = one
 	return report
 }
 
 // noEviction is the policy under which a server refuses writes and evicts no key.
 const noEviction = "noeviction"
-
-func (v *evictions) setLocked(addr string, one eviction) {
-	if v.of == nil {
-		v.of = make(map[string]eviction)
-	}
-	v.of[addr] = one
-}
 
 // suspects reports whether to ask the server again, after a loss.
 func (v *evictions) suspects(addr string, now time.Duration) bool {
@@ -242,7 +228,7 @@ func (v *evictions) suspects(addr string, now time.Duration) bool {
 		return false
 	}
 	one.next = now + evictionsEvery
-	v.setLocked(addr, one)
+	v.of[addr] = one
 	return true
 }
 
@@ -253,11 +239,11 @@ func (v *evictions) policy(addr string) string {
 }
 
 // suspect asks the servers of this lock for their policies, because they do not have a hold any more.
-func (e *Engine) suspect(lock string) {
-	now := e.clock.Now().Mono
-	for _, m := range e.masters {
-		if n := m.At(lock); e.evictions.suspects(n.Addr(), now) {
-			e.learnPolicy(n)
+func (v *evictions) suspect(lock string) {
+	now := v.e.clock.Now().Mono
+	for _, m := range v.e.masters {
+		if n := m.At(lock); v.suspects(n.Addr(), now) {
+			v.ask(n)
 		}
 	}
 }

@@ -60,13 +60,13 @@ func (k *keeping) plan(now clock.Instant) {
 
 // riskAt returns when the hold is reported as at risk: a third of its time is left, and no renewal was confirmed since
 // the first third. A limit that ends the lease before its trust is no risk.
-func (k *keeping) riskAt() time.Duration {
+func (k *keeping) riskAt(now clock.Instant) time.Duration {
 	h := k.of
 	until := h.trust.until().Mono
 	if h.extra.limit <= until {
 		return clock.Never
 	}
-	span := k.trustedTTL(k.ttl(), h.e.clock.Now())
+	span := k.trustedTTL(k.ttl(), now)
 	if k.handOff {
 		span = h.terms.handoffTTL
 	}
@@ -74,13 +74,13 @@ func (k *keeping) riskAt() time.Duration {
 }
 
 // next returns when fire must be called.
-func (k *keeping) next() time.Duration {
+func (k *keeping) next(now clock.Instant) time.Duration {
 	at := k.due
 	if k.round != nil {
 		at = k.round.sent.Mono + k.stallAfter()
 	}
 	if k.safe {
-		at = min(at, k.riskAt())
+		at = min(at, k.riskAt(now))
 	}
 	return at
 }
@@ -96,12 +96,12 @@ func (k *keeping) stallAfter() time.Duration {
 // at a time. A second concurrent round would send the same requests to the same masters, and the later answer implies
 // the earlier one.
 func (k *keeping) fire(now clock.Instant) {
-	if k.safe && now.Mono >= k.riskAt() {
+	if k.safe && now.Mono >= k.riskAt(now) {
 		k.safe = false
 		k.of.e.observers.offer(OnAtRisk, k.of, nil, k.of.trust.left(now))
 	}
 	switch {
-	case now.Mono < k.next():
+	case now.Mono < k.next(now):
 	case k.round != nil:
 		k.stalled(now)
 	default:
@@ -215,8 +215,9 @@ func (k *keeping) poll() {
 	case k.round != nil:
 		k.again = true
 	default:
-		k.start(h.e.clock.Now())
-		h.setTimer()
+		now := h.e.clock.Now()
+		k.start(now)
+		h.setTimer(now)
 	}
 }
 
@@ -249,7 +250,7 @@ func (k *keeping) settle(now clock.Instant) {
 	case !votes.MayRenew():
 		k.stalled(now)
 	}
-	h.setTimer()
+	h.setTimer(now)
 }
 
 // succeeded schedules the next renewal after a quorum has confirmed one. confirm makes it an early one. Only at
@@ -285,11 +286,11 @@ func (k *keeping) regain(now clock.Instant) {
 		// can have been granted there, no matter what it has forgotten.
 		if details == "" {
 			// It waits for a master until the next renewal, and has its grant until then: no message reports it.
-			details = h.details(h.e.route(h.key.LockHash()), "", wire.FormatMillis(min(k.ttl(), time.Hour)))
+			details = h.details(h.e.masters.route(h.key.LockHash()), "", wire.FormatMillis(min(k.ttl(), time.Hour)))
 		}
 		regain := wire.Regain{Hold: h.id, TTL: k.ttlArg(), Token: h.token(), Details: details, Trusted: trusted}
 		call := transport.Call{
-			Script: h.e.scriptsOf(m).regain, Vote: m.Vote(h.e.tokens.proposal()), Args: regain.Args(nil),
+			Script: h.e.scripts.of(m).regain, Vote: m.Vote(h.e.tokens.proposal()), Args: regain.Args(nil),
 		}
 		ttl := k.ttl()
 		voter{h, m}.post(call, wire.ReadRegain, func(_ wire.HoldReply, a ballot.Answer, _ error) {
@@ -324,8 +325,8 @@ func (k *keeping) unrenewed() *Error {
 	h := k.of
 	causes, _ := k.failure.(NodeFailures)
 	asked := h.e.drift.Trusted(k.round.sent, k.trustedTTL(k.ttl(), h.e.clock.Now()))
-	failed := &Error{Op: OpRenew, Name: h.name, Need: h.e.quorum(), Nodes: causes}
-	failed.Kind, _ = h.e.refusal(causes)
+	failed := &Error{Op: OpRenew, Name: h.name, Need: h.e.masters.quorum(), Nodes: causes}
+	failed.Kind, _ = h.e.masters.refusal(causes)
 	for i := range h.e.masters {
 		vote := h.ballot.Vote(i)
 		renewed := vote.Counts() && vote.Token == h.token() && vote.Until.Mono >= asked.Mono
@@ -363,7 +364,14 @@ func (k *keeping) whyExpired(now clock.Instant) (Reason, error) {
 	}
 	switch {
 	case k.failure != nil:
-		k.noteAbsence()
+		// Masters that do not stand by the lease do not fail, but without them fewer failures are enough to lose it.
+		k.noteOthers(func(master int) error {
+			vote := k.of.ballot.Vote(master)
+			if vote.Counts() && vote.Token == k.of.token() {
+				return nil
+			}
+			return cmp.Or(vote.Err, errNotThere) // why its last request failed
+		})
 		return Unreachable, k.failure
 	case k.due != clock.Never:
 		return Paused, nil // a renewal was due long before and this process did not start it
@@ -427,18 +435,6 @@ func (k *keeping) noteSilence(now clock.Instant) {
 	if k.failure == nil {
 		k.failure = silence
 	}
-}
-
-// noteAbsence records the masters that do not stand by the lease. They do not fail, but without them fewer failures are
-// enough to lose the lease.
-func (k *keeping) noteAbsence() {
-	k.noteOthers(func(master int) error {
-		vote := k.of.ballot.Vote(master)
-		if vote.Counts() && vote.Token == k.of.token() {
-			return nil
-		}
-		return cmp.Or(vote.Err, errNotThere) // why its last request failed
-	})
 }
 
 // errNotThere is the failure of a master that has answered, and has nothing to renew: it has lost the hold, or never

@@ -10,7 +10,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
-	"github.com/seed74116694/fencelock/scripts"
 )
 
 // Request is one acquisition as the caller wants it.
@@ -71,49 +70,6 @@ func (t Terms) Prepare() *Terms {
 
 // maxHandoffTTL bounds the lease of a waiter, and the duration of a hand-off before its first renewal.
 const maxHandoffTTL = 3 * time.Second
-
-// refreshes is how many refreshes fit into a waiter's lease, so the waiter survives the loss of all but one of them.
-const refreshes = 3
-
-// scriptSet holds the scripts for one master, salted with its identity. It is immutable. The engine replaces it as a
-// whole when another server answers as the master, and a call keeps the script that it began with.
-type scriptSet struct {
-	salt string
-
-	acquire, join, renew, refresh, release, raise, yield, regain, breaks, inspect *transport.Script
-}
-
-// newScriptSet makes the scripts with the given salt: "" for a single master, and before the set is known.
-func newScriptSet(salt string) *scriptSet {
-	script := func(name scripts.Name) *transport.Script { return transport.NewScript(name, salt) }
-	return &scriptSet{
-		salt:    salt,
-		acquire: script(scripts.Acquire), join: script(scripts.Join), renew: script(scripts.Renew),
-		refresh: script(scripts.Refresh), release: script(scripts.Release), raise: script(scripts.Raise),
-		yield: script(scripts.Yield), regain: script(scripts.Regain), breaks: script(scripts.Break),
-		inspect: script(scripts.Inspect),
-	}
-}
-
-// scriptsOf returns the scripts for a master.
-func (e *Engine) scriptsOf(m *transport.Master) *scriptSet { return e.scripts[m.Index].Load() }
-
-// postings are calls to several masters, to be posted when the mutex under which they were made is unlocked.
-type postings []posting
-
-type posting struct {
-	m    *transport.Master
-	call transport.Call
-}
-
-// fewMasters is the number of masters up to which the postings of a call are on its stack.
-const fewMasters = 5
-
-func (all postings) post() {
-	for i := range all {
-		all[i].m.Post(all[i].call)
-	}
-}
 
 // query is a posted request for one hold to one master. It never changes, because its answer may come late.
 type query struct {

@@ -247,7 +247,7 @@ func (q *releaseQueue) sendLocked(most int, urgent bool) {
 			release.Others = append(release.Others, r.hold)
 		}
 		m.Post(transport.Call{
-			Script: e.scriptsOf(m).release, Keys: e.keys.ForCall(first.key), Vote: m.Vote(proposal), Args: release.Args(nil),
+			Script: e.scripts.of(m).release, Keys: e.keys.ForCall(first.key), Vote: m.Vote(proposal), Args: release.Args(nil),
 			To:     transport.ReceiverFunc(func(result rueidis.RedisResult, _ clock.Instant) { q.answered(batch, result) }),
 			Urgent: urgent,
 		})

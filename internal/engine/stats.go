@@ -64,10 +64,10 @@ func (e *Engine) Stats() Stats {
 	for h := range e.registry.each() {
 		h.lease.mu.Lock()
 		a := h.asking
-		if a != nil && a.waiting && e.cutOff(a) {
+		if a != nil && a.waiting && a.cutOff() {
 			s.Unreachable++
 		}
-		if a != nil && a.waiting && e.subscriptionDown(h.key.LockHash()) {
+		if a != nil && a.waiting && e.masters.subscriptionDown(h.key.LockHash()) {
 			s.NoMessages++
 		}
 		h.lease.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/redis/rueidis"
 
@@ -71,9 +70,12 @@ func (w *waitSets) add(a *acquisition, answer schedule.Answer) {
 	if n := w.e.wakeUps.Load(); n != a.wakeUps {
 		a.wakeUps, answer.Again = n, true
 	}
-	s.schedule.Add(now, a.hold.terms.refreshEvery(), w.e.subscriptionDown(s.keys[0]), answer)
+	s.schedule.Add(now, a.hold.terms.handoffTTL/refreshes, w.e.masters.subscriptionDown(s.keys[0]), answer)
 	s.setTimer()
 }
+
+// refreshes is how many refreshes fit into a waiter's lease, so the waiter survives the loss of all but one of them.
+const refreshes = 3
 
 // remove removes the acquisition, and the set with its last waiter. A refresh that is on its way still names the hold.
 // When its answer arrives, the acquisition is over.
@@ -123,6 +125,18 @@ func (w *waitSets) all() (waiting []*acquisition) {
 	return waiting
 }
 
+// fail ends every acquisition that waits. One without a first answer is not among them. It becomes a waiter later, and
+// the next check of the masters finds it.
+func (w *waitSets) fail(cause error) {
+	for _, a := range w.all() {
+		a.hold.lease.mu.Lock()
+		if a.hold.phase == asking {
+			a.giveUp(a.failure(InvalidMasters, cause))
+		}
+		a.hold.lease.mu.Unlock()
+	}
+}
+
 // node returns the server that answers for this lock.
 func (s *waitSet) node() *transport.Node { return s.in.m.At(s.keys[0]) }
 
@@ -133,19 +147,13 @@ func (s *waitSet) setTimer() {
 	}
 }
 
-// subscriptionDown reports whether so many masters cannot send the hand-off messages of this lock that no quorum can.
-func (e *Engine) subscriptionDown(lock string) bool {
-	down := func(m *transport.Master) bool { return m.SubscriptionDown(lock) }
-	return e.lost(down)
-}
-
 // Fire refreshes the waiters that are queued here, and asks for the waiters that are not.
 func (s *waitSet) Fire(now clock.Instant) {
 	w := s.in
 	w.m.Listen(s.keys[0]) // the node may have changed
 	w.mu.Lock()
 	backoff, _ := s.node().Backoff(now.Mono)
-	whom := s.schedule.Ask(now.Mono, backoff, w.e.subscriptionDown(s.keys[0]))
+	whom := s.schedule.Ask(now.Mono, backoff, w.e.masters.subscriptionDown(s.keys[0]))
 	s.setTimer()
 	waiters := s.inOrder()
 	w.mu.Unlock()
@@ -211,12 +219,12 @@ func (s *waitSet) refresh(batch []waiter, proposal int64) {
 	w.mu.Lock()
 	s.schedule.Sent()
 	w.mu.Unlock()
-	refresh := wire.Refresh{Route: w.e.route(s.keys[0]), Holds: make([]string, len(batch))}
+	refresh := wire.Refresh{Route: w.e.masters.route(s.keys[0]), Holds: make([]string, len(batch))}
 	for i, waiter := range batch {
 		refresh.Holds[i] = waiter.id
 	}
 	w.m.Post(transport.Call{
-		Script: w.e.scriptsOf(w.m).refresh, Keys: s.keys, Vote: w.m.Vote(proposal), Args: refresh.Args(nil),
+		Script: w.e.scripts.of(w.m).refresh, Keys: s.keys, Vote: w.m.Vote(proposal), Args: refresh.Args(nil),
 		To: transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) { s.answered(batch, r, sent) }),
 	})
 }
@@ -239,9 +247,7 @@ func (s *waitSet) answered(batch []waiter, r rueidis.RedisResult, sent clock.Ins
 	}
 	for i, waiter := range batch {
 		if err == nil {
-			state := reply.Waiters[i]
-			state.Left = min(state.Left, waiter.a.hold.terms.TTL) // a minimum is no reason for trust
-			answer = w.e.refreshAnswer(state, sent)
+			answer = waiter.answer(reply.Waiters[i], sent)
 		}
 		next.Granted = next.Granted || answer.Status == ballot.IsGranted
 		next.Again = waiter.answered(w, answer) || next.Again
@@ -251,20 +257,21 @@ func (s *waitSet) answered(batch []waiter, r rueidis.RedisResult, sent clock.Ins
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s.schedule.Answered(w.e.clock.Now().Mono, w.e.subscriptionDown(s.keys[0]), next)
+	s.schedule.Answered(w.e.clock.Now().Mono, w.e.masters.subscriptionDown(s.keys[0]), next)
 	s.setTimer()
 	if err == nil {
 		w.servedLocked(s.node())
 	}
 }
 
-// refreshAnswer converts the state of one waiter in a refresh to an answer for the ballot. Trust counts from the time
-// the refresh was sent, and for the remaining time, because the grant is older than the refresh. A hold that is granted
+// answer converts the state of this waiter in a refresh to an answer for the ballot. Trust counts from the time the
+// refresh was sent, and for the remaining time, because the grant is older than the refresh. A hold that is granted
 // here was handed off, and the message was lost or is still on its way.
-func (e *Engine) refreshAnswer(w wire.RefreshedWaiter, sent clock.Instant) ballot.Answer {
-	switch w.Status {
+func (x waiter) answer(state wire.RefreshedWaiter, sent clock.Instant) ballot.Answer {
+	switch h := x.a.hold; state.Status {
 	case wire.Granted:
-		return ballot.Answer{Status: ballot.IsGranted, Token: w.Token, Until: e.drift.Trusted(sent, w.Left)}
+		left := min(state.Left, h.terms.TTL) // a minimum is no reason for trust
+		return ballot.Answer{Status: ballot.IsGranted, Token: state.Token, Until: h.e.drift.Trusted(sent, left)}
 	case wire.Absent:
 		return ballot.Answer{Status: ballot.IsAbsent}
 	default:
@@ -291,30 +298,23 @@ func (x waiter) answered(w *waitSets, answer ballot.Answer) (askAgain bool) {
 	return askAgain
 }
 
-// doRemaining does the work that a master has left to this client.
-func (e *Engine) doRemaining(m *transport.Master, key wire.LockKey, more wire.More) {
-	switch more {
-	case wire.MoreAdmits:
-		e.continueAdmission(m, key)
-	case wire.MoreReads:
-		e.masterSet.Recheck()
+// goOn does the work that the master has left to this client, such as the rest of an admission, which it left undone to
+// keep a call short. If this client dies first, the next refresh of any waiter does the same, so readers that could
+// enter are late by a refresh interval and do not get stuck.
+func (w *waitSets) goOn(key wire.LockKey, more wire.More) {
+	if more == wire.MoreReads {
+		w.e.masterSet.Recheck()
 	}
-}
-
-// continueAdmission has a master continue the work that it left undone to keep a call short. If this client dies first,
-// the next refresh of any waiter does the same, so readers that could enter are late by a refresh interval and do not
-// get stuck.
-func (e *Engine) continueAdmission(m *transport.Master, key wire.LockKey) {
-	m.Post(transport.Call{
-		Script: e.scriptsOf(m).refresh, Keys: e.keys.ForCall(key), Vote: m.Vote(e.tokens.proposal()),
+	if more != wire.MoreAdmits {
+		return
+	}
+	w.m.Post(transport.Call{
+		Script: w.e.scripts.of(w.m).refresh, Keys: w.e.keys.ForCall(key), Vote: w.m.Vote(w.e.tokens.proposal()),
 		Args: wire.Refresh{}.Args(nil),
 		To: transport.ReceiverFunc(func(r rueidis.RedisResult, _ clock.Instant) {
 			if reply, err := wire.ReadRefresh(r, 0); err == nil {
-				e.doRemaining(m, key, reply.More)
+				w.goOn(key, reply.More)
 			}
 		}),
 	})
 }
-
-// refreshEvery returns the interval at which a waiter under these terms must be refreshed.
-func (t *Terms) refreshEvery() time.Duration { return t.handoffTTL / refreshes }

@@ -62,8 +62,12 @@ func (q *Queue) put(t *Timer, target Target, at time.Duration, onlyEarlier bool)
 		q.mu.Unlock()
 		return
 	}
-	t.target = target
-	q.timers.set(t, at)
+	if t.target = target; t.index == 0 {
+		q.timers = append(q.timers, entry{})
+		q.timers.up(len(q.timers)-1, entry{at, t})
+	} else {
+		q.timers.fix(t.index-1, entry{at, t})
+	}
 	early := at < q.wakeAt
 	if early {
 		q.wakeAt = at
@@ -187,16 +191,6 @@ type entry struct {
 }
 
 const children = 4
-
-// set adds the timer, or moves it to another time.
-func (h *timerHeap) set(t *Timer, at time.Duration) {
-	if t.index == 0 {
-		*h = append(*h, entry{})
-		h.up(len(*h)-1, entry{at, t})
-		return
-	}
-	h.fix(t.index-1, entry{at, t})
-}
 
 // remove removes the timer at index i.
 func (h *timerHeap) remove(i int) *Timer {

@@ -37,7 +37,15 @@ func (m *Master) Do(
 	default:
 		r, sent = n.look(ctx, s, keys, vote, args)
 	}
-	n.note(ctx, r)
+	switch err := r.NonRedisError(); {
+	case err == nil:
+		n.answers.Add(1)
+		n.answered()
+	case ctx.Err() == nil:
+		n.unanswered(err)
+	default: // the end of the caller's own context says nothing about the server
+		n.unanswered(nil)
+	}
 	return r, sent
 }
 
@@ -51,20 +59,6 @@ const warm = 64
 
 func (n *Node) connected(now clock.Instant) bool {
 	return (n.m.tuned != nil || n.answers.Load() >= warm) && n.clock.answeredWithin(recently, now)
-}
-
-// note updates the health of the server. The end of the caller's own context says nothing about the server.
-func (n *Node) note(ctx context.Context, r rueidis.RedisResult) {
-	err := r.NonRedisError()
-	switch {
-	case err == nil:
-		n.answers.Add(1)
-		n.answered()
-	case ctx.Err() == nil:
-		n.unanswered(err)
-	default:
-		n.unanswered(nil)
-	}
 }
 
 // look sends a call without a vote on a goroutine of its own, and returns when ctx ends. It does not share a dial of
