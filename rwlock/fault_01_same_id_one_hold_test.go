@@ -42,30 +42,3 @@ func TestF01AcquireWhoseReplyIsLostIsOneHold(t *testing.T) {
 		}
 	})
 }
-
-func TestF01EveryRequestTwiceIsOneHold(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		for _, process := range []*process{p, q} {
-			process.Link.Duplicate(func(cmd []string) bool { return testkit.ScriptOf(cmd) != "" }, nil)
-		}
-		for range 3 {
-			first, second := p.Take("n", rwlock.Read), q.Take("n", rwlock.Read)
-			s := w.Inspect("n")
-			require.Len(w, s.Holders, 2)
-			for _, h := range s.Holders {
-				require.Equal(w, 1, h.Count)
-			}
-			require.Equal(w, second.Token(), s.Token)
-			require.NoError(w, first.Renew(w.Ctx))
-			writer := p.Queue("n", rwlock.Write)
-			w.Release(first)
-			require.True(w, writer.IsWaiting(), "the release of one reader counted twice")
-			require.ErrorIs(w, w.Observer().TryOnce("n"), rwlock.ErrNotAcquired)
-			w.Release(second)
-			w.Release(writer.Granted())
-			require.Empty(w, w.Inspect("n").Holders)
-			w.OnlyTokensLeft()
-		}
-	})
-}

@@ -1,7 +1,6 @@
 package rwlock_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -14,59 +13,6 @@ import (
 )
 
 // F2: the same id again is never "held by another"; and after an unknown outcome a release for that id is always sent.
-
-func TestF02TryWhoseReplyIsLostIsReleased(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		p.WarmUp()
-		for _, mode := range bothModes {
-			lost := p.Link.DropNextReply(testkit.Running(scripts.Acquire))
-			_, err := p.Try("n", mode)
-			<-lost
-			require.ErrorIs(w, err, rwlock.ErrNoQuorum, "nobody said that another holds it")
-			require.NotErrorIs(w, err, rwlock.ErrNotAcquired)
-			require.True(w, rwlock.Indeterminate(err))
-
-			start := time.Now()
-			w.Release(q.Take("n", rwlock.Write))
-			w.RequireLess(time.Since(start), w.TTL/2, "it locked itself out until its lease expired")
-			w.Eventually("it can be tried again", func() bool {
-				again, err := p.Try("n", mode)
-				if err != nil {
-					return false
-				}
-				w.Release(again)
-				return true
-			})
-			w.RequireLess(time.Since(start), w.TTL*3/4, "it can be tried again")
-		}
-	})
-}
-
-func TestF02UnansweredAcquireIsReleasedWhenTheWaitingEnds(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		p.WarmUp()
-		muted := p.Link.MuteNextReply(testkit.Running(scripts.Acquire))
-		ctx, cancel := context.WithTimeout(w.Ctx, 700*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		a := p.Acquire(ctx, "n", rwlock.Write)
-		<-muted
-		require.Len(w, w.Inspect("n").Holders, 1, "it is granted and nobody knows")
-
-		err := a.Failed()
-		require.Equal(w, 700*time.Millisecond, a.At.Sub(start), "ctx bounds the waiting")
-		require.ErrorIs(w, err, context.DeadlineExceeded)
-		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		require.True(w, rwlock.Indeterminate(err))
-		w.Release(q.Take("n", rwlock.Write))
-		// The connection is dumb but open: the client needs its write timeout, twice at most, to see that.
-		require.Less(w, time.Since(start), 7*time.Second)
-		w.Pass(2 * w.TTL) // a release that finds nothing leaves a tombstone
-		w.OnlyTokensLeft()
-	})
-}
 
 // scriptsSeen receives the name of every script that reaches the server from now on.
 func scriptsSeen(p *process) <-chan scripts.Name {

@@ -2,14 +2,12 @@ package rwlock_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
-	"github.com/seed74116694/fencelock/scripts"
 )
 
 // F4: renewal is tried again until the deadline, and each failure is reported.
@@ -69,48 +67,4 @@ func TestF04RenewalOutlivesAnOutage(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestF04RenewalThatNeverSucceedsEndsAtTheDeadline(t *testing.T) {
-	for _, outage := range outages {
-		t.Run(outage.name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process()
-				lease := p.Take("n", rwlock.Write)
-				deadline := lease.Deadline()
-				end := outage.begin(w, p)
-				w.UntilOver(lease)
-				require.Equal(w, deadline, time.Now())
-				loss := w.Loss(lease.Err())
-				require.Equal(w, rwlock.ReasonNotRenewed, loss.Reason)
-				require.Error(w, loss.Err, "the last failure")
-				require.Contains(w, lease.Err().Error(), loss.Err.Error())
-				require.Greater(w, p.Stats().RenewFailed, uint64(1), "it was tried until then")
-				end()
-			})
-		})
-	}
-}
-
-// A single failure must not put the next try off for long: a third of the TTL was gone already.
-func TestF04FailedRenewalIsRepeatedSoon(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
-		require.NoError(w, lease.Renew(w.Ctx))
-		renewals := make(chan time.Duration, 100) // since the start
-		start := time.Now()
-		p.Link.OnCommand(func(cmd []string) {
-			if testkit.Running(scripts.Renew)(cmd) {
-				renewals <- time.Since(start)
-			}
-		})
-		<-p.Link.DropNextReply(testkit.Running(scripts.Renew))
-		failed := <-renewals
-		again := <-renewals
-		require.Less(w, again-failed, w.TTL/10)
-		w.Settle()
-		require.NoError(w, lease.Err())
-		w.Release(lease)
-	})
 }

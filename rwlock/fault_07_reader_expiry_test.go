@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -31,29 +30,6 @@ func TestF07CrashedReaderLetsNoWriterInBesideALiveOne(t *testing.T) {
 		w.Release(reader)
 		w.Release(writer.Granted())
 		require.Equal(w, released, writer.At, "only the live reader was in the way")
-		w.OnlyTokensLeft()
-	})
-}
-
-// The reader was not dead but slow: what it does after its expiry counts nobody else down.
-func TestF07ReaderThatComesBackCountsNobodyDown(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		slow, live, p := w.Process(), w.Process(), w.Process()
-		late := slow.Take("n", rwlock.Read)
-		reader := live.Take("n", rwlock.Read)
-		slow.Link.Hold(testredis.Both)
-		w.UntilOver(late)
-		w.Pass(time.Second)
-		writer := p.Queue("n", rwlock.Write)
-		slow.Link.Restore()
-		require.ErrorIs(w, late.Release(w.Ctx), rwlock.ErrLost)
-		w.Pass(3 * w.TTL)
-		require.NoError(w, reader.Err())
-		require.True(w, writer.IsWaiting())
-		require.Len(w, w.Inspect("n").Holders, 1)
-		w.Release(reader)
-		w.Release(writer.Granted())
-		w.Pass(w.TTL)
 		w.OnlyTokensLeft()
 	})
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -33,36 +32,4 @@ func TestF08CrashedReaderBlocksWritersForItsOwnTTLAlone(t *testing.T) {
 			w.OnlyTokensLeft()
 		})
 	}
-}
-
-// Readers that come and go and renew all the time keep a crashed one alive no longer.
-func TestF08CrashedReaderIsGoneFromABusyLock(t *testing.T) {
-	everywhere(t, func(w *world) {
-		crashed, live := w.Process(), w.Process()
-		dead := crashed.Take("n", rwlock.Read, rwlock.WithTTL(w.Short))
-		crashed.Die()
-		crash := time.Now()
-		gone := func() bool {
-			for _, h := range w.Inspect("n").Holders {
-				if h.Owner == dead.Owner() {
-					return false
-				}
-			}
-			return true
-		}
-		kept := live.Take("n", rwlock.Read)
-		for !gone() {
-			w.RequireLess(time.Since(crash), w.Short*3/2, "a crashed reader is gone after its TTL")
-			require.Less(w, time.Since(crash), testkit.Patience)
-			next := live.Take("n", rwlock.Read)
-			require.NoError(w, kept.Renew(w.Ctx))
-			w.Release(kept)
-			kept = next
-			time.Sleep(w.Short / 50)
-		}
-		writer := live.Queue("n", rwlock.Write)
-		w.Release(kept)
-		w.Release(writer.Granted())
-		w.OnlyTokensLeft()
-	})
 }

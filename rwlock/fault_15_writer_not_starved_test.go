@@ -11,27 +11,6 @@ import (
 
 // F15: a waiting writer holds new readers back, so that steady readers never starve it.
 
-func TestF15WaitingWriterHoldsNewReadersBack(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		first, second := p.Take("n", rwlock.Read), q.Take("n", rwlock.Read)
-		writer := w.Process().Queue("n", rwlock.Write)
-		_, err := p.TryRLock(w.Ctx, "n")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired, "a try does not pass a writer either")
-		late := q.Queue("n", rwlock.Read)
-
-		w.Release(first)
-		require.True(w, writer.IsWaiting())
-		require.True(w, late.IsWaiting())
-		w.Release(second)
-		held := writer.Granted()
-		require.True(w, late.IsWaiting())
-		w.Release(held)
-		w.Release(late.Granted())
-		w.OnlyTokensLeft()
-	})
-}
-
 // Four processes read all the time, each for a second and all of them overlapping: without the rule there would be no
 // moment without a reader. A writer gets in when the readers that came before it have gone.
 func TestF15WriterAmongSteadyReaders(t *testing.T) {
@@ -74,19 +53,6 @@ func TestF15WriterAmongSteadyReaders(t *testing.T) {
 		}
 		close(over)
 		w.Pass(3 * reading)
-		w.OnlyTokensLeft()
-	})
-}
-
-// A writer that gives up waiting lets the readers behind it in at once.
-func TestF15WriterThatGivesUpHoldsNobodyBack(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		first := p.Take("n", rwlock.Read)
-		_, err := w.Process().Lock(w.Ctx, "n", rwlock.WithMaxWait(w.Short/2))
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		second := q.Take("n", rwlock.Read)
-		w.Release(first, second)
 		w.OnlyTokensLeft()
 	})
 }
