@@ -288,3 +288,33 @@ func TestInspectCountsWhoIsUpgraded(t *testing.T) {
 		w.OnlyTokensLeft()
 	})
 }
+
+// Readers elsewhere who waited for a downgrade are in beside it, and nobody waits: readers of the process go on
+// joining. As soon as a writer waits elsewhere they do not, also where that one came before.
+func TestReadersJoinAfterADowngradeUntilAWriterWaits(t *testing.T) {
+	everywhere(t, func(w *world) {
+		for _, before := range []bool{false, true} {
+			p, q := w.Process(), w.Process()
+			hasWaited(p)
+			mu := p.RWMutex("n")
+			require.NoError(w, mu.Lock(w.Ctx))
+			elsewhere := q.Queue("n", rwlock.Read)
+			var writer *pending
+			if before {
+				writer = q.Queue("n", rwlock.Write)
+			}
+			require.NoError(w, mu.Downgrade(w.Ctx))
+			lease := elsewhere.Granted()
+			if !before {
+				require.NoError(w, mu.TryRLock(w.Ctx))
+				require.NoError(w, mu.RUnlock(w.Ctx))
+				writer = q.Queue("n", rwlock.Write)
+			}
+			hears(w, mu)
+			w.Release(lease)
+			require.NoError(w, mu.RUnlock(w.Ctx))
+			w.Release(writer.Granted())
+			w.Eventually("only tokens are left", w.HasOnlyTokens)
+		}
+	})
+}

@@ -49,7 +49,7 @@ func main() {
 	flag.StringVar(&o.doubt, "doubt", "", "tests, as ./package.TestName, that run where no other test kills a mutant")
 	flag.IntVar(&o.until, "until", 1, "look for so many tests that kill a mutant; 0: for all of them")
 	flag.IntVar(&o.parallel, "parallel", 2, "run so many processes at once")
-	flag.StringVar(&o.keep, "keep", "", "keep binaries and times in this folder, and use them if they are there")
+	flag.StringVar(&o.keep, "keep", "", "keep binaries and times in this folder, for the next run on the same source")
 	flag.Parse()
 	o.in, o.packages = strings.Split(*in, ","), flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
