@@ -295,3 +295,34 @@ func TestAConversionThatIsLostBeforeItReturns(t *testing.T) {
 		})
 	}
 }
+
+// Whoever gives up goes on reading, whatever the upgrade had come to.
+func TestAnUpgradeThatIsGivenUpKeepsTheReadLock(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		limited := p.Take("n", rwlock.Read, rwlock.WithMaxWait(3*time.Second))
+		other := q.Take("n", rwlock.Read)
+		began := time.Now()
+		err := limited.Upgrade(w.Ctx)
+		require.Equal(w, 3*time.Second, time.Since(began))
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorContains(w, err, "WithMaxWait limit of 3s")
+		token := limited.Token()
+		w.Release(other)
+		w.Pass(3 * w.TTL)
+		require.NoError(w, limited.Err())
+		require.Equal(w, token, limited.Token())
+
+		p.Link.Hold(testredis.ToClient) // granted, and nobody hears of it
+		require.ErrorIs(w, limited.Upgrade(soonOver(w)), context.DeadlineExceeded)
+		p.Link.Restore()
+		w.Pass(2 * w.TTL)
+		require.NoError(w, limited.Err())
+		require.Equal(w, rwlock.Read, limited.Mode())
+		require.NoError(w, limited.Upgrade(w.Ctx))
+		require.Greater(w, limited.Token(), token)
+		w.Release(limited)
+		w.Pass(w.TTL)
+		w.OnlyTokensLeft()
+	})
+}
