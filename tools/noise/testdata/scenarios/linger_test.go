@@ -151,12 +151,12 @@ func TestCloseBesideAHandOver(t *testing.T) {
 
 // A locker is closed between the registration of a hold and its request, which then leaves nothing on the server.
 func TestCloseBesideALock(t *testing.T) {
-	searchLocker(t, 1, func(s *scene) explore.World {
+	searchLocker(t, 2, func(s *scene) explore.World {
 		p := s.process()
 		p.section(fencing.Write)
 		return explore.World{
 			Goroutines: []func(){func() { p.section(fencing.Write) }, p.close},
-			Within:     []string{"engine.(*guard).Lock", "engine.(*registry)"},
+			Within:     []string{"engine.(*guard).Lock", "engine.(*registry)", "engine.(*underWay)"},
 		}
 	})
 }
