@@ -40,6 +40,21 @@ func listen(p *process) *heard {
 	return h
 }
 
+// afterRelease returns the renewals that came after the first release of their hold.
+func (h *heard) afterRelease() (late []request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	released := map[string]bool{}
+	for _, r := range h.all {
+		if r.script == scripts.Release {
+			released[r.hold] = true
+		} else if released[r.hold] {
+			late = append(late, r)
+		}
+	}
+	return late
+}
+
 func (h *heard) count(script scripts.Name) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,6 +64,25 @@ func (h *heard) count(script scripts.Name) (n int) {
 		}
 	}
 	return n
+}
+
+func TestF05NoRenewalFollowsARelease(t *testing.T) {
+	// A renewal is due at 3.0 s to 3.6 s, is under way for 160 ms, and then again.
+	for after := 2900 * time.Millisecond; after < 4*time.Second; after += 23 * time.Millisecond {
+		inFakeTime(t, func(w *world) {
+			p := w.Process()
+			p.WarmUp()
+			h := listen(p)
+			lease := p.Take("n", rwlock.Write)
+			p.Link.Delay(80 * time.Millisecond)
+			w.Pass(after)
+			w.Release(lease)
+			w.Pass(5 * w.TTL)
+			require.Equal(w, 1, h.count(scripts.Release))
+			require.Empty(w, h.afterRelease(), "released after %v", after)
+			w.OnlyTokensLeft()
+		})
+	}
 }
 
 func TestF05RenewalEndsWithTheLease(t *testing.T) {
@@ -74,4 +108,17 @@ func TestF05RenewalEndsWithTheLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestF05HolderThatNeverReleasesIsCapped(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		forgotten := p.Take("n", rwlock.Write, rwlock.WithMaxHold(w.Short))
+		over := watch(forgotten)
+		next := q.Queue("n", rwlock.Write)
+		q.Link.Delay(time.Millisecond) // without it all happens in the same moment of fake time
+		w.Release(next.Granted())
+		require.True(w, over.before(next.At))
+		require.Equal(w, rwlock.ReasonMaxHold, w.Loss(forgotten.Err()).Reason)
+	})
 }

@@ -3,9 +3,11 @@ package rwlock_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -91,6 +93,29 @@ func TestAnUpgradeWaitsForTheOtherReaders(t *testing.T) {
 	})
 }
 
+// Whoever upgrades once more after giving up does not meet its own last attempt as a rival, though it may overtake that
+// one's release.
+func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		lease, other := p.Take("n", rwlock.Read), q.Take("n", rwlock.Read)
+		for range 5 {
+			require.ErrorIs(w, lease.Upgrade(soonOver(w)), context.DeadlineExceeded)
+		}
+		refused, ok := errors.AsType[*rwlock.AcquireError](lease.TryUpgrade(w.Ctx))
+		require.True(w, ok)
+		require.NotNil(w, refused.Holder)
+		require.Equal(w, other.Owner(), refused.Holder.Owner)
+		upgrade := upgrading(w, w.Ctx, lease)
+		w.UntilWaiting("n", 1)
+		w.Release(other)
+		require.NoError(w, upgrade.Result())
+		w.Release(lease)
+		w.Pass(w.TTL)
+		w.OnlyTokensLeft()
+	})
+}
+
 // A refused upgrade names another reader as the one in its way.
 func TestARefusedUpgradeNamesAnother(t *testing.T) {
 	everywhere(t, func(w *world) {
@@ -141,6 +166,92 @@ func soonOver(w *world) context.Context {
 	return ctx
 }
 
+// Whoever gives up goes on reading, whatever the upgrade had come to.
+func TestAnUpgradeThatIsGivenUpKeepsTheReadLock(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		limited := p.Take("n", rwlock.Read, rwlock.WithMaxWait(3*time.Second))
+		other := q.Take("n", rwlock.Read)
+		began := time.Now()
+		err := limited.Upgrade(w.Ctx)
+		require.Equal(w, 3*time.Second, time.Since(began))
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorContains(w, err, "WithMaxWait limit of 3s")
+		token := limited.Token()
+		w.Release(other)
+		w.Pass(3 * w.TTL)
+		require.NoError(w, limited.Err())
+		require.Equal(w, token, limited.Token())
+
+		p.Link.Hold(testredis.ToClient) // granted, and nobody hears of it
+		require.ErrorIs(w, limited.Upgrade(soonOver(w)), context.DeadlineExceeded)
+		p.Link.Restore()
+		w.Pass(2 * w.TTL)
+		require.NoError(w, limited.Err())
+		require.Equal(w, rwlock.Read, limited.Mode())
+		require.NoError(w, limited.Upgrade(w.Ctx))
+		require.Greater(w, limited.Token(), token)
+		w.Release(limited)
+		w.Pass(w.TTL)
+		w.OnlyTokensLeft()
+	})
+}
+
+// A lease that is lost while it waits for its upgrade is lost.
+func TestAnUpgradeEndsWithTheLease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		lease := p.Take("n", rwlock.Read, rwlock.WithMaxHold(4*time.Second))
+		other := q.Take("n", rwlock.Read)
+		began := time.Now()
+		loss := w.Loss(lease.Upgrade(w.Ctx))
+		require.Equal(w, 4*time.Second, time.Since(began))
+		require.Equal(w, rwlock.ReasonMaxHold, loss.Reason)
+		w.Release(other)
+		w.Pass(w.TTL)
+		w.OnlyTokensLeft()
+
+		lease = p.Take("n", rwlock.Write, rwlock.WithMaxHold(4*time.Second))
+		w.Pass(3 * time.Second)
+		require.NoError(w, lease.Downgrade(w.Ctx))
+		w.Pass(1100 * time.Millisecond)
+		require.ErrorIs(w, lease.Err(), rwlock.ErrLost, "the limit counts from the grant")
+		w.Pass(w.TTL)
+		w.OnlyTokensLeft()
+	})
+}
+
+// A conversion is given up though the server has granted it, and its release is late. The next one does not meet it.
+func TestAConversionOvertakesTheReleaseOfTheLast(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		from rwlock.Mode
+		run  func(*rwlock.Lease, context.Context) error
+	}{
+		{"TryUpgrade", rwlock.Read, (*rwlock.Lease).TryUpgrade},
+		{"Upgrade", rwlock.Read, (*rwlock.Lease).Upgrade},
+		{"Downgrade", rwlock.Write, (*rwlock.Lease).Downgrade},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := w.Process()
+				lease := p.Take("n", c.from)
+				p.Link.DelayDir(testredis.ToClient, 100*time.Millisecond)
+				require.ErrorIs(w, c.run(lease, soonOver(w)), context.DeadlineExceeded)
+				require.Equal(w, c.from, lease.Mode())
+				require.NoError(w, c.run(lease, w.Ctx))
+				require.NotEqual(w, c.from, lease.Mode())
+				w.Eventually("they are released", func() bool { return len(w.Inspect("n").Holders) == 1 })
+				p.Link.DelayDir(testredis.ToClient, 0)
+				require.NoError(w, lease.Renew(w.Ctx))
+				w.Release(lease)
+				w.Pass(w.TTL)
+				w.OnlyTokensLeft()
+			})
+		})
+	}
+}
+
 // A reader that upgrades is cut off, and passed over when its turn comes. Another one comes to upgrade meanwhile: the
 // first is told when it is back, and neither waits for the other.
 func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
@@ -162,6 +273,26 @@ func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
 		w.Release(third)
 		w.Pass(w.TTL)
 		w.OnlyTokensLeft()
+	})
+}
+
+// Goroutines that share a write lease may all upgrade it at once: it does nothing, so nobody is in the way of another.
+func TestUpgradesThatDoNothingAreNotRefused(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		lease := w.Process().Take("n", rwlock.Write)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 2000 {
+					if err := lease.Upgrade(w.Ctx); err != nil {
+						w.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		w.Release(lease)
 	})
 }
 
@@ -212,6 +343,44 @@ func TestAConversionEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// The goroutines of the process do not wait for that server either: readers enter beside the one that downgrades.
+func TestADowngradeOfAnRWMutexEndsWithItsContext(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.Lock(w.Ctx))
+		reader := w.Call(w.Ctx, mu.RLock)
+		thaw := freezeReleases(p)
+		began := time.Now()
+		require.NoError(w, mu.Downgrade(soonOver(w)))
+		require.NoError(w, reader.Result())
+		require.Equal(w, 50*time.Millisecond, time.Since(began))
+		thaw()
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.Eventually("only tokens are left", w.HasOnlyTokens)
+	})
+}
+
+// That the end of a context was sooner than the answer says nothing of the server: other releases do not wait for it.
+func TestAConversionThatEndsWithItsContextHoldsUpNoOtherRelease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		hasWaited(p)
+		hasWaited(q)
+		lingering := p.RWMutex("other", rwlock.WithLinger(time.Hour))
+		relock(w, lingering)
+		lease := p.Take("n", rwlock.Write)
+		p.Link.DelayNextReply(testkit.Running(scripts.Release), 200*time.Millisecond)
+		require.NoError(w, lease.Downgrade(soonOver(w)))
+		began := time.Now()
+		w.Release(q.Take("other", rwlock.Write))
+		require.Equal(w, began, time.Now(), "what lingered was released at once")
+		w.Release(lease)
+		w.OnlyTokensLeft()
+	})
+}
+
 // A conversion of a hold that the server does not have any more, since its clock was set forward or its data is lost,
 // is a loss: another may have been in meanwhile. The hold of another is the cause only where it could stand beside the
 // lease.
@@ -248,6 +417,69 @@ func TestAConversionOfAHoldThatIsGoneIsALoss(t *testing.T) {
 			})
 		}
 	}
+}
+
+// heldBatches is a client whose batches, which renewals go in, leave only when they may.
+type heldBatches struct {
+	rueidis.Client
+	may chan struct{}
+}
+
+func (c *heldBatches) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if testkit.Running(scripts.Renew)(cmd.Commands()) { // a batch of one
+		<-c.may
+	}
+	return c.Client.Do(ctx, cmd)
+}
+
+func (c *heldBatches) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
+	<-c.may
+	return c.Client.DoMulti(ctx, commands...)
+}
+
+// holdingBatches starts a locker whose renewals wait until they are let go.
+func holdingBatches(w *world) (p *process, letGo func()) {
+	w.Helper()
+	link := w.NewLink()
+	client := &heldBatches{link.Client(w.T), make(chan struct{})}
+	letGo = sync.OnceFunc(func() { close(client.may) })
+	p = w.ProcessWith(link, client)
+	w.Cleanup(letGo) // before the locker is closed
+	return p, letGo
+}
+
+// A renewal that is under way while its lease is converted renews what the lease has become. Its own answer is of no
+// use to anybody then, and the lease does not end, so it must not wait for either.
+func TestARenewalBesideAConversion(t *testing.T) {
+	for mode, convert := range map[rwlock.Mode]func(*rwlock.Lease, context.Context) error{
+		rwlock.Read: (*rwlock.Lease).Upgrade, rwlock.Write: (*rwlock.Lease).Downgrade,
+	} {
+		inFakeTime(t, func(w *world) {
+			p, letGo := holdingBatches(w)
+			lease := p.Take("n", mode, rwlock.WithoutRenewal())
+			renewal := w.Call(w.Ctx, lease.Renew)
+			require.NoError(w, convert(lease, w.Ctx))
+			w.Pass(900 * time.Millisecond) // less than the node timeout
+			require.True(w, renewal.IsWaiting())
+			letGo()
+			require.NoError(w, renewal.Result())
+			require.Greater(w, time.Until(lease.Deadline()), w.TTL*19/20, "the TTL from now on")
+			w.Release(lease)
+			w.OnlyTokensLeft()
+		})
+	}
+}
+
+// A renewal that is under way ends with the hold that the lease has become.
+func TestARenewalBesideAConversionAndARelease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, _ := holdingBatches(w)
+		lease := p.Take("n", rwlock.Read)
+		renewal := w.Call(w.Ctx, lease.Renew)
+		require.NoError(w, lease.Upgrade(w.Ctx))
+		w.Release(lease)
+		require.ErrorIs(w, renewal.Result(), rwlock.ErrReleased)
+	})
 }
 
 // A machine is suspended in the middle of an upgrade, for longer than its read lock lasts. What it is granted after
@@ -294,35 +526,4 @@ func TestAConversionThatIsLostBeforeItReturns(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Whoever gives up goes on reading, whatever the upgrade had come to.
-func TestAnUpgradeThatIsGivenUpKeepsTheReadLock(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		limited := p.Take("n", rwlock.Read, rwlock.WithMaxWait(3*time.Second))
-		other := q.Take("n", rwlock.Read)
-		began := time.Now()
-		err := limited.Upgrade(w.Ctx)
-		require.Equal(w, 3*time.Second, time.Since(began))
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		require.ErrorContains(w, err, "WithMaxWait limit of 3s")
-		token := limited.Token()
-		w.Release(other)
-		w.Pass(3 * w.TTL)
-		require.NoError(w, limited.Err())
-		require.Equal(w, token, limited.Token())
-
-		p.Link.Hold(testredis.ToClient) // granted, and nobody hears of it
-		require.ErrorIs(w, limited.Upgrade(soonOver(w)), context.DeadlineExceeded)
-		p.Link.Restore()
-		w.Pass(2 * w.TTL)
-		require.NoError(w, limited.Err())
-		require.Equal(w, rwlock.Read, limited.Mode())
-		require.NoError(w, limited.Upgrade(w.Ctx))
-		require.Greater(w, limited.Token(), token)
-		w.Release(limited)
-		w.Pass(w.TTL)
-		w.OnlyTokensLeft()
-	})
 }

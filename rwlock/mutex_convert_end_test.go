@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +12,52 @@ import (
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
+
+// Whoever gives up goes on reading, and readers join it again.
+func TestAnUpgradeOfAnRWMutexThatIsGivenUp(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		limit := rwlock.WithMaxWait(5 * time.Second)
+		for _, place := range []struct {
+			name    string
+			in      []*rwlock.RWMutex // who reads beside it
+			waiting int               // on the server
+		}{
+			{"readers here", []*rwlock.RWMutex{p.RWMutex("n", limit)}, 0},
+			{"readers elsewhere", []*rwlock.RWMutex{q.RWMutex("n")}, 1},
+			{"readers here and elsewhere", []*rwlock.RWMutex{p.RWMutex("n", limit), q.RWMutex("n")}, 1},
+		} {
+			mu := p.RWMutex("n", limit)
+			require.NoError(w, mu.RLock(w.Ctx))
+			for _, other := range place.in {
+				require.NoError(w, other.RLock(w.Ctx))
+			}
+			ctx, token := mu.Context(w.Ctx), mu.Token()
+			began := time.Now()
+			upgrade := w.Call(w.Ctx, mu.Upgrade)
+			require.Len(w, w.Inspect("n").Waiters, place.waiting, place.name)
+			w.Pass(time.Second)
+			reader := w.Call(w.Ctx, mu.RLock)
+			err := upgrade.Result()
+			require.Equal(w, 5*time.Second, time.Since(began), place.name)
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired, place.name)
+			require.ErrorContains(w, err, "WithMaxWait limit of 5s", place.name)
+			require.Equal(w, token, mu.Token(), place.name)
+			require.NoError(w, ctx.Err(), place.name)
+			require.NoError(w, reader.Result(), place.name)
+			require.NoError(w, mu.RLock(w.Ctx), place.name)
+			w.Settle()
+			require.Empty(w, w.Inspect("n").Waiters, place.name)
+			require.Equal(w, rwlock.Read, w.Inspect("n").Mode, place.name)
+			for _, other := range append(place.in, mu, mu) {
+				require.NoError(w, other.RUnlock(w.Ctx), place.name)
+			}
+			require.NoError(w, mu.Upgrade(w.Ctx), place.name)
+			require.NoError(w, mu.Unlock(w.Ctx), place.name)
+			w.OnlyTokensLeft()
+		}
+	})
+}
 
 // A writer elsewhere who has come behind an upgrade that is given up is heard of.
 func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
@@ -30,6 +77,78 @@ func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
 		w.Release(writer.Granted())
 		w.OnlyTokensLeft()
 	})
+}
+
+// The same where its message came while the upgrade was being given up: the lease asks.
+func TestWhoWaitsBehindAnUpgradeIsAskedFor(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.RLock(w.Ctx))
+		other := q.Take("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		upgrade := w.Call(ctx, mu.Upgrade)
+		writer := q.Queue("n", rwlock.Write)
+		p.Link.DropPushes(func([]string) bool { return true }) // as if it had come before the news were forgotten
+		cancel()
+		require.ErrorIs(w, upgrade.Result(), context.Canceled)
+		hears(w, mu)
+		p.Link.DropPushes(nil)
+		w.Release(other)
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.Release(writer.Granted())
+		w.OnlyTokensLeft()
+	})
+}
+
+// The lease does not ask who waits before the upgrade itself has left the queue, also where the release of that waits
+// behind other calls: readers of the process join at once again.
+func TestAnUpgradeThatIsGivenUpDoesNotWaitForItself(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		p.WarmUp()
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.RLock(w.Ctx))
+		other := q.Take("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		upgrade := w.Call(ctx, mu.Upgrade)
+		drain := fillPipeline(p, q)
+		cancel()
+		require.ErrorIs(w, upgrade.Result(), context.Canceled)
+		drain()
+		require.Empty(w, w.Inspect("n").Waiters)
+		require.NoError(w, mu.TryRLock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
+
+		w.Pass(w.TTL)
+		require.NoError(w, mu.TryRLock(w.Ctx))
+		w.Release(other)
+	})
+}
+
+// fillPipeline has as many calls under way as a process may have: releases of holds that it has given up while another
+// process has their locks. What comes now is sent together, once drain is called.
+func fillPipeline(p *process, other *process) (drain func()) {
+	const batchesAtOnce = 4
+	var cancels []context.CancelFunc
+	var waiting []*pending
+	for i := range batchesAtOnce {
+		name := fmt.Sprint("busy ", i)
+		other.Take(name, rwlock.Write)
+		ctx, cancel := context.WithCancel(p.W.Ctx)
+		cancels, waiting = append(cancels, cancel), append(waiting, p.Acquire(ctx, name, rwlock.Write))
+		p.W.UntilWaiting(name, 1)
+	}
+	p.Link.Hold(testredis.Both)
+	for i, cancel := range cancels {
+		cancel()
+		waiting[i].Wait()
+		p.W.Settle()
+	}
+	return func() {
+		p.Link.Restore()
+		p.W.Settle()
+	}
 }
 
 // A single attempt to upgrade may be the first to notice that the lease has ended. It is a loss also beside others.
@@ -95,6 +214,25 @@ func TestAnUpgradeOfAnRWMutexThatIsLost(t *testing.T) {
 		p.Link.Restore()
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
 		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
+	})
+}
+
+// The context may end with another lease, whose release says nothing of the locker.
+func TestAnUpgradeWhoseContextEndsWithAnotherLease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		mu, other := p.RWMutex("n"), q.RWMutex("n")
+		require.NoError(w, mu.RLock(w.Ctx))
+		require.NoError(w, other.RLock(w.Ctx))
+		lease := p.Take("m", rwlock.Write)
+		upgrade := w.Call(lease.Context(w.Ctx), mu.Upgrade)
+		w.Pass(time.Second)
+		w.Release(lease)
+		err := upgrade.Result()
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.NotErrorIs(w, err, rwlock.ErrClosed)
+		require.NoError(w, other.RUnlock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx), "it has read on")
 	})
 }
 

@@ -97,6 +97,99 @@ func TestConversionsOfWhatIsNotHeld(t *testing.T) {
 	})
 }
 
+// A reader that upgrades waits for the other readers of the process and of others. From the beginning nobody gets in,
+// and whoever else wants to upgrade is told at once, here and elsewhere.
+func TestAnUpgradeWaitsForReadersHereAndElsewhere(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		mu, elsewhere := p.RWMutex("n"), q.RWMutex("n")
+		for _, one := range []*rwlock.RWMutex{mu, mu, elsewhere} {
+			require.NoError(w, one.RLock(w.Ctx))
+		}
+		token := mu.Token()
+		require.ErrorIs(w, mu.TryUpgrade(w.Ctx), rwlock.ErrNotAcquired)
+		upgrade := w.Call(w.Ctx, mu.Upgrade)
+		w.UntilWaiting("n", 1)
+		require.ErrorIs(w, mu.Upgrade(w.Ctx), rwlock.ErrUpgrade)
+		require.ErrorIs(w, mu.TryUpgrade(w.Ctx), rwlock.ErrUpgrade)
+		require.ErrorIs(w, elsewhere.Upgrade(w.Ctx), rwlock.ErrUpgrade)
+		require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, w.Process().RWMutex("n").TryRLock(w.Ctx), rwlock.ErrNotAcquired)
+		require.Equal(w, token, mu.Token())
+
+		require.NoError(w, elsewhere.RUnlock(w.Ctx))
+		w.Eventually("it is granted there", func() bool { return len(w.Inspect("n").Waiters) == 0 })
+		require.True(w, upgrade.IsWaiting(), "for the one beside it")
+		require.Equal(w, token, mu.Token())
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		require.NoError(w, upgrade.Result())
+		require.Greater(w, mu.Token(), token)
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.Eventually("only tokens are left", w.HasOnlyTokens)
+	})
+}
+
+// A downgrade lets in who waits to read, of the process without a command, and of others; not past a writer.
+func TestADowngradeOfAnRWMutexLetsReadersIn(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		hasWaited(p)
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.Lock(w.Ctx))
+		readers := []*testkit.Call{w.Call(w.Ctx, mu.RLock), w.Call(w.Ctx, mu.RLock)}
+		writer := w.Call(w.Ctx, mu.Lock)
+		elsewhere := q.Queue("n", rwlock.Read)
+		p.Link.ResetCalls()
+		require.NoError(w, mu.Downgrade(w.Ctx))
+		for _, r := range readers {
+			require.NoError(w, r.Result())
+		}
+		w.Release(elsewhere.Granted())
+		calls := sent(p.Link)
+		require.Equal(w, 2, calls["EVAL"]+calls["EVALSHA"], "for the conversion")
+		require.True(w, writer.IsWaiting())
+		require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired, "behind the writer")
+		for range 3 {
+			require.True(w, writer.IsWaiting())
+			require.NoError(w, mu.RUnlock(w.Ctx))
+		}
+		require.NoError(w, writer.Result())
+		require.NoError(w, mu.Unlock(w.Ctx))
+		w.Eventually("only tokens are left", w.HasOnlyTokens)
+	})
+}
+
+// Readers elsewhere who waited for a downgrade are in beside it, and nobody waits: readers of the process go on
+// joining. As soon as a writer waits elsewhere they do not, also where that one came before.
+func TestReadersJoinAfterADowngradeUntilAWriterWaits(t *testing.T) {
+	everywhere(t, func(w *world) {
+		for _, before := range []bool{false, true} {
+			p, q := w.Process(), w.Process()
+			hasWaited(p)
+			mu := p.RWMutex("n")
+			require.NoError(w, mu.Lock(w.Ctx))
+			elsewhere := q.Queue("n", rwlock.Read)
+			var writer *pending
+			if before {
+				writer = q.Queue("n", rwlock.Write)
+			}
+			require.NoError(w, mu.Downgrade(w.Ctx))
+			lease := elsewhere.Granted()
+			if !before {
+				require.NoError(w, mu.TryRLock(w.Ctx))
+				require.NoError(w, mu.RUnlock(w.Ctx))
+				writer = q.Queue("n", rwlock.Write)
+			}
+			hears(w, mu)
+			w.Release(lease)
+			require.NoError(w, mu.RUnlock(w.Ctx))
+			w.Release(writer.Granted())
+			w.Eventually("only tokens are left", w.HasOnlyTokens)
+		}
+	})
+}
+
 // hears returns when the readers of a process have heard that a writer waits elsewhere: by a message, before a renewal.
 func hears(w *world, mu *rwlock.RWMutex) {
 	w.Helper()
@@ -286,35 +379,5 @@ func TestInspectCountsWhoIsUpgraded(t *testing.T) {
 		require.NoError(w, upgrading.Result())
 		require.NoError(w, mu.Unlock(w.Ctx))
 		w.OnlyTokensLeft()
-	})
-}
-
-// Readers elsewhere who waited for a downgrade are in beside it, and nobody waits: readers of the process go on
-// joining. As soon as a writer waits elsewhere they do not, also where that one came before.
-func TestReadersJoinAfterADowngradeUntilAWriterWaits(t *testing.T) {
-	everywhere(t, func(w *world) {
-		for _, before := range []bool{false, true} {
-			p, q := w.Process(), w.Process()
-			hasWaited(p)
-			mu := p.RWMutex("n")
-			require.NoError(w, mu.Lock(w.Ctx))
-			elsewhere := q.Queue("n", rwlock.Read)
-			var writer *pending
-			if before {
-				writer = q.Queue("n", rwlock.Write)
-			}
-			require.NoError(w, mu.Downgrade(w.Ctx))
-			lease := elsewhere.Granted()
-			if !before {
-				require.NoError(w, mu.TryRLock(w.Ctx))
-				require.NoError(w, mu.RUnlock(w.Ctx))
-				writer = q.Queue("n", rwlock.Write)
-			}
-			hears(w, mu)
-			w.Release(lease)
-			require.NoError(w, mu.RUnlock(w.Ctx))
-			w.Release(writer.Granted())
-			w.Eventually("only tokens are left", w.HasOnlyTokens)
-		}
 	})
 }

@@ -32,7 +32,6 @@ type env struct {
 	server *testredis.Server // nil in fake time
 	passed time.Duration     // by pass, on a real server
 	name   string            // of the lock, instead of n
-	lua    *testredis.Lua54  // runs the scripts, instead of the server
 	alone  bool              // calls name the lock alone, as while its slot is on its way to another node
 }
 
@@ -71,9 +70,6 @@ func (e *env) try(c call) (any, error) {
 	}
 	if e.alone {
 		c.keys = c.keys[:1]
-	}
-	if e.lua != nil {
-		return e.lua.Run(scripts.Source(c.script), c.keys, c.args)
 	}
 	r := e.client.Do(context.Background(), build.Evalsha().Sha1(digests[c.script]).
 		Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())

@@ -60,7 +60,7 @@
 -- Times are ms of the server's clock.
 -- With a value over 64 bytes Redis would store the hash as a table, which takes twice the memory. So the write hold
 -- has three fields.
--- The including script sets call, lock, clock, us, ms, the variables of vote.lua, and h: the fields w n t tw as they
+-- The including script sets call, lock, what vote.lua sets, and h: the fields w n t tw as they
 -- were, and h.c where it is known.
 local holdsKey, queueKey, asideKey = KEYS[2] or lock .. ':h', KEYS[3] or lock .. ':q', KEYS[4] or lock .. ':x'
 local match, format = string.match, string.format

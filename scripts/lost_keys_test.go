@@ -297,3 +297,28 @@ func TestACountWithoutRecordsKeepsNoHoldOut(t *testing.T) {
 		e.onlyTokensStay()
 	})
 }
+
+// A part of the write hold's details has a field of its own. It is not taken for a record, even if the meta has the
+// form of one.
+func TestMetaIsNoRecord(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, state := range []string{"q", "g"} {
+			e.flushAll()
+			hold := writer("01")
+			hold.meta = ""
+			fill := 64 - len(hold.details())
+			hold.meta = strings.Repeat("x", fill) + state + " 9999999999999 0 1 w 3000 - b" + channel + " of nobody"
+			e.run(acquire(hold))
+			require.Equal(e.t, state+" 9999999999999 ", e.field(lockKey, "e")[:16])
+			shown := e.run(inspect())
+			require.Len(e.t, shown[3], 1, "holders")
+			require.Empty(e.t, shown[4], "waiters")
+			e.run(acquire(writer("02")))
+			e.lose(":q")
+			e.run(refresh("02"))
+			require.Equal(e.t, "1", e.members("queue"))
+			e.run(release("01", 0))
+			require.Equal(e.t, ulid("02"), e.field(lockKey, "w")[:26])
+		}
+	})
+}

@@ -1,5 +1,5 @@
--- vote.lua: the server's time, whether this master votes, and the floor of the tokens that it mints. Included after the
--- script has read the lock.
+-- vote.lua: the server's time, whether this master votes, and the floor of the tokens that it mints. Included
+-- before the script writes, by most after they have read the lock.
 --
 -- KEYS   the last: marker, the hash of marker.lua; only where there are several masters
 -- ARGV   1 '0' where this master alone decides; else 'proposal id quarantine check': the floor of new tokens that the

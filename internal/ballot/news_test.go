@@ -61,13 +61,6 @@ func outvoteA(b *ballot.Ballot) {
 	b.Vote(A).Renewed(5, absent, now)
 }
 
-func lost(b *ballot.Ballot) {
-	b.Vote(A).Granted(5, now.Add(trust))
-	b.Decide(now, anywhere)
-	b.Vote(A).Renewing(5)
-	b.Vote(A).Renewed(5, absent, now)
-}
-
 func TestRefreshes(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer ballot.Answer

@@ -111,14 +111,6 @@ func TestABallotIsUsedAgain(t *testing.T) {
 	require.Equal(t, ballot.Vote{}, *b.Vote(A))
 }
 
-// again is a request without an answer, and one after it with this one.
-func again(a ballot.Answer) *ballot.Ballot {
-	b := asked(ballot.Wait, 3, silent)
-	b.Vote(A).Ask()
-	b.Vote(A).Answered(a)
-	return b
-}
-
 func TestOneMasterCostsNoAllocation(t *testing.T) {
 	var b ballot.Ballot
 	for _, entry := range []ballot.Entry{ballot.Wait, ballot.Try, ballot.Join} {
