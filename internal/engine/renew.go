@@ -259,10 +259,10 @@ func (k *keeping) settle(now clock.Instant) {
 // was granted since).
 func (k *keeping) succeeded(now clock.Instant, confirm bool) {
 	h := k.of
-	k.logFailures() // logs a minority that failed
+	h.e.counters.renewed.Add(1) // before a caller of Renew goes on
+	k.logFailures()             // logs a minority that failed
 	k.endRound(nil)
 	k.confirm, k.handOff, k.failure = confirm, false, nil
-	h.e.counters.renewed.Add(1)
 	if k.plan(now); k.again {
 		k.again, k.due = false, now.Mono
 	}
