@@ -37,6 +37,7 @@ type acquisition struct {
 	unsent   bool          // the request to a single master has not left; of the goroutine that asks
 	waiting  bool          // in the count of waiters
 	queued   bool          // in wait sets
+	crowded  bool          // as many asked before it as one lock may have
 	seat     *seat         // in the crowd for its lock; nil if it is not counted
 	wakeUps  uint64        // count of the engine before the first request
 	notified uint64        // bits of the masters that sent a message before the answer that the hold is queued
@@ -93,7 +94,7 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 		return a.refuse(Closed, ErrClosed)
 	}
 	if a.entry == Wait {
-		e.crowds.asking.Add(1)
+		a.crowded = e.crowds.asking.Add(1) > nearMost
 	}
 	// Read before the request is sent, for add to compare: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
@@ -111,7 +112,7 @@ func (a *acquisition) run(ctx context.Context) error {
 			a.abandon()
 		}
 	}()
-	if a.entry == Wait && e.crowds.asking.Load() > nearMost && e.crowds.keepBack(a) {
+	if a.crowded && e.crowds.keepBack(a) {
 		// Whoever leaves the crowd asks for it.
 	} else if len(e.masters) == 1 && !e.replicated && !e.releases[0].leaving.any(a.hold.key.LockHash()) {
 		a.askDirectly(ctx, e.masters[0])
