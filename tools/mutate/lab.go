@@ -38,33 +38,26 @@ func (l *lab) binary(name string) string {
 	return filepath.Join(l.keep, strings.ReplaceAll(strings.TrimPrefix(name, "./"), "/", "_")+".test")
 }
 
-// prepare builds the packages, and runs each test alone.
+// prepare builds the packages and runs each test alone, or remembers what that showed.
 func (l *lab) prepare(ctx context.Context) error {
 	memory := filepath.Join(l.keep, "tests.json")
-	if text, err := os.ReadFile(memory); err == nil {
-		if err := json.Unmarshal(text, &l.tests); err != nil {
-			return err
-		}
-	} else {
+	text, err := os.ReadFile(memory)
+	if err != nil {
 		for _, name := range l.packages {
 			if err := l.build(ctx, name); err != nil {
 				return err
 			}
 		}
 		each(l.parallel, l.tests, func(t *test) { l.measure(ctx, t) })
-		if err := ctx.Err(); err != nil {
+		l.tests = slices.DeleteFunc(l.tests, func(t *test) bool { return t.Seconds == 0 })
+		slices.SortStableFunc(l.tests, func(a, b *test) int { return cmp.Compare(a.Seconds, b.Seconds) })
+		text, err = json.Marshal(l.tests)
+		if err := cmp.Or(ctx.Err(), err, os.WriteFile(memory, text, 0o600)); err != nil {
 			return err
 		}
-		text, err := json.Marshal(l.tests)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(memory, text, 0o600); err != nil {
-			return err
-		}
+	} else if err := json.Unmarshal(text, &l.tests); err != nil {
+		return err
 	}
-	l.tests = slices.DeleteFunc(l.tests, func(t *test) bool { return t.Seconds == 0 })
-	slices.SortStableFunc(l.tests, func(a, b *test) int { return cmp.Compare(a.Seconds, b.Seconds) })
 	for _, t := range l.tests {
 		for _, id := range t.Reach {
 			l.mutants[id].reach = append(l.mutants[id].reach, t)
@@ -77,39 +70,34 @@ func (l *lab) build(ctx context.Context, name string) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(l.keep, "overlay.json"),
 		"-o", l.binary(name), name)
 	cmd.Dir = l.root
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", name, err, output)
-	}
-	output, _, err := l.start(ctx, name, 0, time.Minute, "", "-test.list", ".")
+	output, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s: %w\n%s", name, err, output)
 	}
-	for line := range strings.Lines(output) {
+	list, _, err := l.start(ctx, name, 0, time.Minute, "", "-test.list", ".")
+	for line := range strings.Lines(list) {
 		if strings.HasPrefix(line, "Test") || strings.HasPrefix(line, "Fuzz") {
 			l.tests = append(l.tests, &test{Package: name, Name: strings.TrimSpace(line)})
 		}
 	}
-	return nil
+	return err
 }
 
 // measure leaves the Seconds of a test 0 that fails or is skipped: it judges no mutant.
 func (l *lab) measure(ctx context.Context, t *test) {
-	file, err := os.CreateTemp(l.keep, "reach")
-	if err != nil {
-		return
-	}
-	defer func() { _ = errors.Join(file.Close(), os.Remove(file.Name())) }()
-	if file.Truncate(int64(len(l.mutants))) != nil {
+	file := filepath.Join(l.keep, "reach."+t.Name)
+	defer func() { _ = os.Remove(file) }()
+	if os.WriteFile(file, make([]byte, len(l.mutants)), 0o600) != nil {
 		return
 	}
 	began := time.Now()
-	output, ok, err := l.start(ctx, t.Package, 0, 5*time.Minute, file.Name(), "-test.v", "-test.run", "^"+t.Name+"$")
+	output, ok, err := l.start(ctx, t.Package, 0, 5*time.Minute, file, "-test.v", "-test.run", "^"+t.Name+"$")
 	if !ok || err != nil || strings.Contains(output, "\n--- SKIP: "+t.Name) {
 		fmt.Fprintf(l.out, "# without a mutant %v does not pass\n", t)
 	} else {
 		t.Seconds = time.Since(began).Seconds()
 	}
-	reach, _ := os.ReadFile(file.Name())
+	reach, _ := os.ReadFile(file)
 	for id, reached := range reach {
 		if reached != 0 {
 			t.Reach = append(t.Reach, id)
@@ -138,72 +126,43 @@ func (l *lab) start(
 	return b.String(), err == nil, err
 }
 
-// batch is how many seconds of tests run in one process.
-const batch = 4
-
-// try runs the tests that reach a mutant: doubted ones only if all else pass.
+// try runs the tests that reach a mutant, the shortest first: doubted ones only if all else pass.
 func (l *lab) try(ctx context.Context, m *mutant) (verdict string, killers []string) {
 	for _, doubted := range []bool{false, true} {
-		left := map[string][]*test{} // by package
-		for _, t := range m.reach {
-			if t.doubted == doubted {
-				left[t.Package] = append(left[t.Package], t)
+		for left := m.reach; len(left) > 0 && ctx.Err() == nil && (l.until == 0 || len(killers) < l.until); {
+			var some, later []*test // some run in one process
+			seconds := 0.0
+			for _, t := range left {
+				switch {
+				case t.doubted != doubted:
+				case some == nil || t.Package == some[0].Package && seconds+t.Seconds < 4:
+					some, seconds = append(some, t), seconds+t.Seconds
+				default:
+					later = append(later, t)
+				}
+			}
+			if left = later; some != nil {
+				killers = append(killers, l.attack(ctx, m, some, seconds)...)
 			}
 		}
-		for len(left) > 0 && ctx.Err() == nil {
-			name := cheapest(left)
-			some := take(left, name)
-			killers = append(killers, l.attack(ctx, m, name, some)...)
-			if l.until > 0 && len(killers) >= l.until {
-				break
-			}
-		}
-		switch {
-		case len(killers) > 0 && doubted:
-			return "doubted", killers
-		case len(killers) > 0:
-			return "killed", killers
+		if len(killers) > 0 {
+			return map[bool]string{false: "killed", true: "doubted"}[doubted], killers
 		}
 	}
 	return "survived", nil
 }
 
-func cheapest(left map[string][]*test) (name string) {
-	for other, tests := range left {
-		if name == "" || tests[0].Seconds < left[name][0].Seconds {
-			name = other
-		}
-	}
-	return name
-}
-
-// take removes the first tests of a package.
-func take(left map[string][]*test, name string) []*test {
-	n, seconds := 0, 0.0
-	for n < len(left[name]) && (n == 0 || seconds+left[name][n].Seconds < batch) {
-		seconds += left[name][n].Seconds
-		n++
-	}
-	some := left[name][:n]
-	if left[name] = left[name][n:]; len(left[name]) == 0 {
-		delete(left, name)
-	}
-	return some
-}
-
 var failure = regexp.MustCompile(`(?m)^(?:--- FAIL: |	)(Test\w+|Fuzz\w+)\b.*\(\d`)
 
 // attack runs some tests in one process, and returns those that fail. If it is not clear which, that is the process.
-func (l *lab) attack(ctx context.Context, m *mutant, name string, some []*test) (killers []string) {
+func (l *lab) attack(ctx context.Context, m *mutant, some []*test, seconds float64) (killers []string) {
 	var names []string
-	seconds := 0.0
 	for _, t := range some {
-		names, seconds = append(names, t.Name), seconds+t.Seconds
+		names = append(names, t.Name)
 	}
-	stop := fmt.Sprint("-test.failfast=", l.until == 1)
-	limit := time.Minute + time.Duration(10*seconds*float64(time.Second))
-	output, ok, _ := l.start(ctx, name, m.id, limit+5*time.Second, "", stop, "-test.timeout", limit.String(),
-		"-test.run", "^("+strings.Join(names, "|")+")$")
+	name, limit := some[0].Package, time.Minute+time.Duration(10*seconds*float64(time.Second))
+	output, ok, _ := l.start(ctx, name, m.id, limit+5*time.Second, "", fmt.Sprint("-test.failfast=", l.until == 1),
+		"-test.timeout", limit.String(), "-test.run", "^("+strings.Join(names, "|")+")$")
 	if ok || ctx.Err() != nil {
 		return nil
 	}

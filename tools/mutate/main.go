@@ -1,6 +1,7 @@
-// Command mutate judges tests by bugs without a test of their own. It makes mutants of the source (a condition
-// negated, a statement deleted, a comparison or a constant off by one), runs each against the tests that reach it, and
-// writes a line per mutant: its place, the change, which tests killed it, and after how many seconds.
+// Command mutate judges tests by bugs without a test of their own. It makes mutants of the source (a condition or a
+// bool that is returned negated, an operand of "and" or "or" dropped, a case missed, a statement deleted, a comparison
+// or a constant off by one), runs each against the tests that reach it, and writes a line per mutant: its place, the
+// change, which tests killed it, and after how many seconds.
 //
 //	go run -C tools ./mutate ./rwlock ./internal/engine                       # 100 mutants, the tests of two packages
 //	go run -C tools ./mutate -in scripts ./scripts ./internal/test/scriptfuzz # of the scripts

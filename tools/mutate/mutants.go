@@ -101,6 +101,8 @@ func mutated(id int) bool {
 	return id == mutatedOne
 }
 
+func mutatedIs[T comparable](id int, tag, value T) bool { return tag == value && !mutated(id) }
+
 func mutatedLess[T cmp.Ordered](id int, a, b T) bool { return a < b || mutated(id) && a == b }
 
 func mutatedMost[T cmp.Ordered](id int, a, b T) bool { return a < b || !mutated(id) && a == b }
@@ -169,6 +171,7 @@ func mutateGo(file, path string, all *[]mutant) (string, []byte, error) {
 	f := &goFile{path: path, set: set, source: source, all: all}
 	for _, declaration := range tree.Decls {
 		if function, ok := declaration.(*ast.FuncDecl); ok && function.Body != nil {
+			f.negateReturns(function.Type, function.Body)
 			ast.Inspect(function.Body, f.visit)
 		}
 	}
@@ -185,11 +188,16 @@ func (f *goFile) visit(node ast.Node) bool {
 		f.negate(node.Cond)
 	case *ast.BlockStmt:
 		f.deleteEach(node.List)
+	case *ast.FuncLit:
+		f.negateReturns(node.Type, node.Body)
+	case *ast.SwitchStmt:
+		f.missEach(node)
 	case *ast.CaseClause:
 		f.deleteEach(node.Body)
 	case *ast.CommClause:
 		f.deleteEach(node.Body)
 	case *ast.BinaryExpr:
+		f.dropOne(node)
 		f.offByOne(node)
 	}
 	return true
@@ -199,6 +207,53 @@ func (f *goFile) negate(condition ast.Expr) {
 	if condition != nil {
 		id := f.mutant(condition, "negated: "+f.of(condition))
 		f.wrap(condition, "((", fmt.Sprintf(") != mutated(%d))", id))
+	}
+}
+
+// negateReturns changes what a function returns as a bool.
+func (f *goFile) negateReturns(kind *ast.FuncType, body *ast.BlockStmt) {
+	var isBool []bool
+	if kind.Results != nil {
+		for _, field := range kind.Results.List {
+			isBool = append(isBool, slices.Repeat([]bool{f.of(field.Type) == "bool"}, max(1, len(field.Names)))...)
+		}
+	}
+	ast.Inspect(body, func(node ast.Node) bool {
+		if node, ok := node.(*ast.ReturnStmt); ok && len(node.Results) == len(isBool) {
+			for i, result := range node.Results {
+				if isBool[i] {
+					f.negate(result)
+				}
+			}
+		}
+		_, inner := node.(*ast.FuncLit)
+		return !inner
+	})
+}
+
+// missEach has a switch match none of the values of a case. Conditions are negated.
+func (f *goFile) missEach(node *ast.SwitchStmt) {
+	if node.Tag != nil && node.Init == nil {
+		f.wrap(node.Tag, "mutatedTag := ", ";")
+	}
+	for _, clause := range node.Body.List {
+		for _, value := range clause.(*ast.CaseClause).List {
+			if node.Tag == nil {
+				f.negate(value)
+			} else if node.Init == nil {
+				f.wrap(value, fmt.Sprintf("mutatedIs(%d, mutatedTag, ", f.mutant(value, "missed: "+f.of(value))), ")")
+			}
+		}
+	}
+}
+
+// dropOne leaves one operand of && or ||.
+func (f *goFile) dropOne(node *ast.BinaryExpr) {
+	end := map[token.Token]string{token.LAND: ") || mutated(%d))", token.LOR: ") && !mutated(%d))"}[node.Op]
+	for _, x := range []ast.Expr{node.X, node.Y} {
+		if inner, ok := x.(*ast.BinaryExpr); end != "" && !(ok && inner.Op == node.Op) {
+			f.wrap(x, "((", fmt.Sprintf(end, f.mutant(x, "dropped: "+f.of(x)+" of "+f.of(node))))
+		}
 	}
 }
 

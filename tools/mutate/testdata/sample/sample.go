@@ -7,3 +7,11 @@ func cut(n, most int) int {
 	}
 	return n
 }
+
+func one(n int, b bool) bool {
+	switch n {
+	case 1:
+		return b && n == 1
+	}
+	return false
+}
