@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -90,7 +91,7 @@ var pairs = map[string]func(w *world, p *process, name string) error{
 	},
 }
 
-// A pair takes one round trip: the caller waits for no release, and the next Lock is posted behind it. What would be
+// A pair takes one round trip: the caller waits for no release, and the next Lock is sent after it. What would be
 // refused by the hold of its own process, or would take that for a contender, waits for the answer. No request is sent
 // twice.
 func TestAPairTakesOneRoundTrip(t *testing.T) {
@@ -110,6 +111,7 @@ func TestAPairTakesOneRoundTrip(t *testing.T) {
 				began := time.Now()
 				for range n {
 					require.NoError(w, pair(w, p, "n"))
+					synctest.Wait() // the release has left
 				}
 				require.Equal(w, time.Duration(n+waits)*2*way, time.Since(began))
 				w.Pass(time.Second)
