@@ -146,14 +146,3 @@ func TestRightsAreCheckedBeforeTheAccess(t *testing.T) {
 		})
 	}
 }
-
-func TestDocumentedACLInACluster(t *testing.T) {
-	nodes := startNodes(t)
-	lines := documentedACL(t)
-	for _, node := range nodes {
-		for _, line := range lines {
-			command(t, node, line...)
-		}
-	}
-	require.NoError(t, everyMethod(t, as(t, nodes[0], lines[0][2], false)))
-}

@@ -2,6 +2,7 @@ package redisguard_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -45,35 +46,6 @@ func testTypedAccesses(t *testing.T, client rueidis.Client) {
 	require.NoError(t, g.Set(ctx, write("another lock", 1), key, "x", 0), "each resource has its own registers")
 }
 
-func testClaim(t *testing.T, client rueidis.Client) {
-	g, ctx := newGuard(t, client), context.Background()
-	require.NoError(t, g.Claim(ctx, write("a", 10), "{k}"))
-	require.ErrorIs(t, g.Set(ctx, write("a", 9), "x{k}", "late", 0), fencing.ErrStale, "one tag, one register")
-	require.NoError(t, g.Claim(ctx, read("a", 11), "{k}"))
-	require.ErrorIs(t, g.Claim(ctx, write("a", 10), "{k}"), fencing.ErrStale)
-
-	seen, err := g.Seen(ctx, "a", "{k}")
-	require.NoError(t, err)
-	require.Equal(t, fencing.Registers{MaxRead: 11, MaxWrite: 10}, seen)
-	seen, err = g.Seen(ctx, "never", "{k}")
-	require.NoError(t, err)
-	require.Zero(t, seen)
-	keys, err := client.Do(ctx, client.B().Exists().Key("{k}", "x{k}").Build()).AsInt64()
-	require.NoError(t, err)
-	require.Zero(t, keys, "claiming touches the register alone")
-}
-
-func testDerive(t *testing.T, client rueidis.Client) {
-	g, ctx := newGuard(t, client), context.Background()
-	require.NoError(t, g.Derive(ctx, read("a", 10), "cache", "first", time.Minute))
-	require.NoError(t, g.Derive(ctx, read("a", 9), "cache", "second", 0), "readers do not refuse each other's entries")
-	require.NoError(t, g.Del(ctx, write("a", 11), "cache"))
-	require.ErrorIs(t, g.Derive(ctx, read("a", 10), "cache", "outdated", 0), fencing.ErrStale)
-	_, err := g.Get(ctx, read("a", 12), "cache")
-	require.True(t, rueidis.IsRedisNil(err))
-	require.NoError(t, g.Derive(ctx, read("a", 11), "cache", "older reader, same data", 0))
-}
-
 func testTokensAreExact(t *testing.T, client rueidis.Client) {
 	g, ctx := newGuard(t, client), context.Background()
 	for i, newest := range []fencing.Token{2, 100_000_000_000_001, 1_763_712_345_678_901, fencing.MaxToken} {
@@ -91,51 +63,65 @@ func testTokensAreExact(t *testing.T, client rueidis.Client) {
 func TestRefusedBeforeAnythingIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
-		g, ctx := newGuard(t, mini.Client(t)), context.Background()
+		client := mini.Client(t)
+		g, ctx := newGuard(t, client), context.Background()
 		mini.ResetCalls()
 		script := redisguard.NewScript(`return 1`)
+		do := func(f fencing.Fence, script *redisguard.Script, keys ...string) error {
+			return second(g.Do(ctx, f, script, keys, nil))
+		}
+		all := func(fences ...fencing.Fence) error { return second(g.DoAll(ctx, fences, script, []string{"k"}, nil)) }
+		a, b := write("a", 1), read("b", 1)
 		for name, tt := range map[string]struct {
 			err  error
 			want error
 			text string
 		}{
-			"no token":       {g.Set(ctx, write("a", 0), "k", "v", 0), fencing.ErrMissing, `"a"`},
-			"no resource":    {g.Set(ctx, write("", 1), "k", "v", 0), fencing.ErrMalformed, "resource"},
-			"reader sets":    {g.Set(ctx, read("a", 1), "k", "v", 0), fencing.ErrMissing, "read lock"},
-			"reader hsets":   {g.HSet(ctx, read("a", 1), "k", map[string]string{"f": "v"}), fencing.ErrMissing, "read lock"},
-			"reader deletes": {g.Del(ctx, read("a", 1), "k"), fencing.ErrMissing, "read lock"},
-			"no fields":      {g.HSet(ctx, write("a", 1), "k", nil), fencing.ErrMalformed, "fields"},
-			"negative TTL":   {g.Set(ctx, write("a", 1), "k", "v", -time.Second), fencing.ErrMalformed, "TTL"},
-			"TTL below 1 ms": {g.Derive(ctx, read("a", 1), "k", "v", time.Microsecond), fencing.ErrMalformed, "TTL"},
-			"empty key":      {g.Claim(ctx, write("a", 1), ""), fencing.ErrMalformed, "empty"},
-			"brace, no tag":  {g.Claim(ctx, write("a", 1), "a}b"), fencing.ErrMalformed, "no hash tag"},
-			"empty tag":      {g.Claim(ctx, write("a", 1), "{}b"), fencing.ErrMalformed, "no hash tag"},
-			"no keys":        {second(g.Do(ctx, write("a", 1), script, nil, nil)), fencing.ErrMalformed, "at least one"},
-			"another tag": {
-				second(g.Do(ctx, write("a", 1), script, []string{"{k}1", "{l}1"}, nil)),
-				fencing.ErrMalformed, `"l"`,
-			},
+			"no token":        {g.Set(ctx, write("a", 0), "k", "v", 0), fencing.ErrMissing, `"a"`},
+			"no resource":     {g.Set(ctx, write("", 1), "k", "v", 0), fencing.ErrMalformed, "resource"},
+			"reader sets":     {g.Set(ctx, b, "k", "v", 0), fencing.ErrMissing, "read lock"},
+			"reader hsets":    {g.HSet(ctx, b, "k", map[string]string{"f": "v"}), fencing.ErrMissing, "read lock"},
+			"reader deletes":  {g.Del(ctx, b, "k"), fencing.ErrMissing, "read lock"},
+			"no fields":       {g.HSet(ctx, a, "k", nil), fencing.ErrMalformed, "fields"},
+			"negative TTL":    {g.Set(ctx, a, "k", "v", -time.Second), fencing.ErrMalformed, "TTL"},
+			"TTL below 1 ms":  {g.Derive(ctx, b, "k", "v", time.Microsecond), fencing.ErrMalformed, "TTL"},
+			"empty key":       {g.Claim(ctx, a, ""), fencing.ErrMalformed, "empty"},
+			"brace, no tag":   {g.Claim(ctx, a, "a}b"), fencing.ErrMalformed, "no hash tag"},
+			"empty tag":       {g.Claim(ctx, a, "{}b"), fencing.ErrMalformed, "no hash tag"},
+			"no keys":         {do(a, script), fencing.ErrMalformed, "at least one"},
+			"another tag":     {do(a, script, "{k}1", "{l}1"), fencing.ErrMalformed, `"l"`},
 			"seen, empty key": {second(g.Seen(ctx, "a", "")), fencing.ErrMalformed, "empty"},
+			"no fences":       {all(), fencing.ErrMalformed, "at least one"},
+			"twice":           {all(a, b, a), fencing.ErrMalformed, `"a"`},
+			"in both modes":   {all(b, write("b", 1)), fencing.ErrMalformed, `"b"`},
+			"one of no token": {all(a, read("c", 0)), fencing.ErrMissing, `"c"`},
+			"one of no mode":  {all(a, fencing.Fence{Resource: "c", Token: 1}), fencing.ErrMalformed, "mode"},
+			"nil script":      {do(a, nil, "k"), nil, "make it with NewScript"},
+			"zero script":     {do(a, new(redisguard.Script), "k"), nil, "make it with NewScript"},
 		} {
-			require.ErrorIs(t, tt.err, tt.want, name)
+			require.True(t, tt.want == nil || errors.Is(tt.err, tt.want), "%s: %v", name, tt.err)
 			require.ErrorContains(t, tt.err, tt.text, name)
 		}
-		require.Zero(t, mini.Calls("EVALSHA")+mini.Calls("EVAL")+mini.Calls("HMGET"))
+		zero := new(redisguard.Guard)
+		for name, err := range map[string]error{
+			"Do": second(zero.Do(ctx, a, script, []string{"k"}, nil)), "Seen": second(zero.Seen(ctx, "a", "k")),
+			"DoAll": second(zero.DoAll(ctx, []fencing.Fence{a}, script, []string{"k"}, nil)),
+			"Claim": zero.Claim(ctx, a, "k"), "Derive": zero.Derive(ctx, a, "k", "v", 0),
+		} {
+			require.ErrorContains(t, err, "make it with New", name)
+		}
+		for text, err := range map[string]error{
+			"client is nil": second(redisguard.New(nil)),
+			"option is nil": second(redisguard.New(client, nil)),
+			"1ms":           second(redisguard.New(client, redisguard.WithRegisterTTL(time.Millisecond))),
+		} {
+			require.ErrorContains(t, err, text)
+		}
+		require.Empty(t, mini.AllCalls())
 	})
 }
 
 func second[T any](_ T, err error) error { return err }
-
-func TestNewRefuses(t *testing.T) {
-	_, err := redisguard.New(nil)
-	require.ErrorContains(t, err, "nil")
-	synctest.Test(t, func(t *testing.T) {
-		client := testredis.NewMini(t).Client(t)
-		_, err := redisguard.New(client, redisguard.WithRegisterTTL(time.Millisecond))
-		require.ErrorContains(t, err, "1ms")
-		require.ErrorContains(t, err, "1s")
-	})
-}
 
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -153,14 +139,6 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-func testRegistersStayWithoutATTL(t *testing.T, client rueidis.Client) {
-	g, ctx := newGuard(t, client), context.Background()
-	require.NoError(t, g.Claim(ctx, write("a", 9), "k"))
-	ttl, err := client.Do(ctx, client.B().Pttl().Key("fencing:{k}:a").Build()).AsInt64()
-	require.NoError(t, err)
-	require.EqualValues(t, -1, ttl)
-}
-
 func testWrongTypes(t *testing.T, client rueidis.Client) {
 	g, ctx := newGuard(t, client), context.Background()
 	require.NoError(t, g.HSet(ctx, write("a", 9), "hash", map[string]string{"f": "v"}))
@@ -174,12 +152,6 @@ func testWrongTypes(t *testing.T, client rueidis.Client) {
 	require.ErrorContains(t, g.Claim(ctx, write("a", 9), "k"), "WRONGTYPE")
 	_, err = g.Seen(ctx, "a", "k")
 	require.ErrorContains(t, err, "WRONGTYPE")
-
-	hset := client.B().Hset().Key("fencing:{l}:a").FieldValue().FieldValue("w", "x").Build()
-	require.NoError(t, client.Do(ctx, hset).Error())
-	require.ErrorContains(t, g.Set(ctx, write("a", 9), "l", "v", 0), "no token")
-	_, err = g.Seen(ctx, "a", "l")
-	require.ErrorIs(t, err, fencing.ErrMalformed)
 }
 
 func testEndedContext(t *testing.T, client rueidis.Client) {
@@ -210,18 +182,21 @@ func TestOneCallAnAccess(t *testing.T) {
 	require.Zero(t, server.Stats()["eval"].Calls)
 }
 
+// One tag has one register of a resource, whatever the names.
 func testRegistersAreBesideTheData(t *testing.T, client rueidis.Client) {
-	g := newGuard(t, client)
-	ctx := context.Background()
+	g, ctx := newGuard(t, client), context.Background()
 	for i := range 40 { // some for every master
-		for _, key := range []string{fmt.Sprint("plain", i), fmt.Sprintf("x{tag%d}y", i), fmt.Sprintf("{open%d", i)} {
+		for key, tag := range map[string]string{
+			fmt.Sprint("plain", i): fmt.Sprint("plain", i), fmt.Sprintf("x{tag%d}y", i): fmt.Sprint("tag", i),
+			fmt.Sprintf("{open%d", i): fmt.Sprintf("{open%d", i),
+		} {
 			resource := fmt.Sprintf("any {name} %d", i)
 			require.NoError(t, g.Set(ctx, write(resource, 7), key, "new", 0))
 			require.ErrorIs(t, g.Set(ctx, write(resource, 6), key, "old", 0), fencing.ErrStale)
 			value, err := g.Get(ctx, read(resource, 8), key)
 			require.NoError(t, err)
 			require.Equal(t, "new", value)
-			seen, err := g.Seen(ctx, resource, key)
+			seen, err := g.Seen(ctx, resource, "other{"+tag+"}")
 			require.NoError(t, err)
 			require.Equal(t, fencing.Registers{MaxRead: 8, MaxWrite: 7}, seen)
 		}

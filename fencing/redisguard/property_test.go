@@ -2,10 +2,8 @@ package redisguard_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,49 +11,67 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/fencing/redisguard"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
-// The rule in Lua against the rule in Go, and the data against a variable.
+// The rule in Lua against the rule in Go, for one fence and for several at once, and the data against a variable.
 func testAgreesWithRegisters(t *testing.T, client rueidis.Client) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	g, ctx := newGuard(t, client), context.Background()
 	const lowest = 1_763_712_345_678_900 // of the magnitude that real tokens have
+	set := redisguard.NewScript(`return redis.call('SET', KEYS[1], ARGV[1])`)
 
 	for round := range 20 {
-		key, want, data := fmt.Sprint("k", round), fencing.Registers{}, ""
+		key, want, data := fmt.Sprintf("k{%d}", round), map[string]fencing.Registers{}, ""
 		for step := range 40 {
-			f := read("a", fencing.Token(lowest+rng.IntN(30)))
-			if rng.IntN(2) == 0 {
-				f.Mode = fencing.Write
+			var fences []fencing.Fence
+			for _, i := range rng.Perm(3)[:1+rng.IntN(3)] {
+				f := read(fmt.Sprint("r", i), fencing.Token(lowest+rng.IntN(30)))
+				f.Mode = fencing.Mode(1 + rng.IntN(2))
+				fences = append(fences, f)
 			}
-			value := fmt.Sprint("v", step)
-			expected := want.Check(f)
-			var got error
-			switch op := rng.IntN(3); {
+			op, value := rng.IntN(4), fmt.Sprint("v", step)
+			check, f := fencing.Registers.Check, fences[0]
+			switch {
 			case op == 0:
-				expected = want.CheckDerived(f)
-				got = g.Derive(ctx, f, key, value, 0)
+				check = fencing.Registers.CheckDerived
+			case op == 1 && f.Mode == fencing.Read:
+				op = 2
+			}
+			if op < 3 {
+				fences = fences[:1]
+			}
+			var expected, got error
+			for _, f := range fences {
 				if expected == nil {
-					data = value
-				}
-			case op == 1 && f.Mode == fencing.Write:
-				got = g.Set(ctx, f, key, value, 0)
-				if expected == nil {
-					want, data = want.Raise(f), value
-				}
-			default:
-				got = g.Claim(ctx, f, key)
-				if expected == nil {
-					want = want.Raise(f)
+					expected = check(want[f.Resource], f)
 				}
 			}
-			require.Equal(t, expected, got, "%v against %+v", f, want)
-			seen, err := g.Seen(ctx, "a", key)
-			require.NoError(t, err)
-			require.Equal(t, want, seen)
+			switch op {
+			case 0:
+				got = g.Derive(ctx, f, key, value, 0)
+			case 1:
+				got = g.Set(ctx, f, key, value, 0)
+			case 2:
+				got = g.Claim(ctx, f, key)
+			default:
+				_, got = g.DoAll(ctx, fences, set, []string{key}, []string{value})
+			}
+			require.Equal(t, expected, got, "%d, %v against %v", op, fences, want)
+			for _, f := range fences {
+				if expected == nil && op > 0 {
+					want[f.Resource] = want[f.Resource].Raise(f)
+				}
+				seen, err := g.Seen(ctx, f.Resource, key)
+				require.NoError(t, err)
+				require.Equal(t, want[f.Resource], seen)
+			}
+			if expected == nil && op != 2 {
+				data = value
+			}
 		}
 		require.Equal(t, data, stored(t, client, key))
 	}
@@ -68,31 +84,6 @@ func stored(t *testing.T, client rueidis.Client, key string) string {
 		require.NoError(t, err)
 	}
 	return value
-}
-
-// Writers with tokens in no order, each from its own client: what stays is the
-// newest, whereas without the guard it is the last to come.
-func TestConcurrentWritersLeaveTheNewest(t *testing.T) {
-	server := testredis.Start(t)
-	const writers, writes = 8, 200
-	var workers sync.WaitGroup
-	for i := range writers {
-		g := newGuard(t, server.Client(t))
-		rng := rand.New(rand.NewPCG(uint64(i), 0))
-		workers.Go(func() {
-			for _, n := range rng.Perm(writes) {
-				token := fencing.Token(1 + n*writers + i)
-				err := g.Set(context.Background(), write("a", token), "k", token.String(), 0)
-				if err != nil && !errors.Is(err, fencing.ErrStale) {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	workers.Wait()
-	value, err := newGuard(t, server.Client(t)).Get(context.Background(), write("a", writers*writes), "k")
-	require.NoError(t, err)
-	require.Equal(t, fmt.Sprint(writers*writes), value)
 }
 
 // Two increments read and write in two steps, as holders do; a stale one is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
@@ -88,4 +89,27 @@ func testScriptManyArguments(t *testing.T, client rueidis.Client) {
 	n, err := client.Do(ctx, client.B().Hlen().Key("hash").Build()).AsInt64()
 	require.NoError(t, err)
 	require.EqualValues(t, len(fields), n)
+}
+
+// counting counts its own runs in its first key.
+var counting = redisguard.NewScript(`return redis.call('INCR', KEYS[1]) .. ' ' .. #KEYS .. ' ' .. #ARGV`)
+
+func testDoAllOfManyFences(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client, redisguard.WithRegisterTTL(time.Hour)), context.Background()
+	var fences []fencing.Fence
+	for i := range 3000 {
+		fences = append(fences, write(fmt.Sprint("r", i), fencing.Token(i+1)))
+	}
+	reply, err := g.DoAll(ctx, fences, counting, []string{"n{k}", "other{k}"}, []string{"x"})
+	require.NoError(t, err)
+	text, err := reply.ToString()
+	require.NoError(t, err)
+	require.Equal(t, "1 2 1", text, "the script sees its own keys and arguments")
+	fences[2999].Token--
+	require.Equal(t, &fencing.StaleError{Resource: "r2999", Got: 2999, Seen: 3000},
+		second(g.DoAll(ctx, fences, counting, []string{"n{k}"}, nil)))
+	require.Equal(t, "1", stored(t, client, "n{k}"))
+	ms, err := client.Do(ctx, client.B().Pttl().Key("fencing:{k}:r2999").Build()).AsInt64()
+	require.NoError(t, err)
+	require.Positive(t, ms)
 }

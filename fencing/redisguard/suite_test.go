@@ -23,14 +23,8 @@ var suite = []struct {
 	test func(t *testing.T, client rueidis.Client)
 }{
 	{"TypedAccesses", testTypedAccesses},
-	{"Claim", testClaim},
-	{"Derive", testDerive},
-	{"DoAll", testDoAll},
-	{"DoAllUnderLocksOfBothModes", testDoAllUnderLocksOfBothModes},
 	{"DoAllOfManyFences", testDoAllOfManyFences},
-	{"DoAllAgreesWithRegisters", testDoAllAgreesWithRegisters},
 	{"TokensAreExact", testTokensAreExact},
-	{"RegistersStayWithoutATTL", testRegistersStayWithoutATTL},
 	{"MixedTTLs", testMixedTTLs},
 	{"RegistersHoldTokens", testRegistersHoldTokens},
 	{"RegisterRisesWithAFailingScript", testRegisterRisesWithAFailingScript},
@@ -66,7 +60,20 @@ func TestRealServer(t *testing.T) {
 	}
 }
 
-func TestCluster(t *testing.T) { runSuite(t, startCluster(t)) }
+func TestCluster(t *testing.T) {
+	testredis.Require(t)
+	nodes := testredis.StartCluster(t, testredis.Binaries()[0], 0).Nodes()
+	runSuite(t, clusterClient(t, nodes))
+	t.Run("DocumentedACL", func(t *testing.T) {
+		lines := documentedACL(t)
+		for _, node := range nodes {
+			for _, line := range lines {
+				command(t, node, line...)
+			}
+		}
+		require.NoError(t, everyMethod(t, as(t, nodes[0], lines[0][2], false)))
+	})
+}
 
 func runSuite(t *testing.T, client rueidis.Client) {
 	for _, s := range suite {
@@ -97,12 +104,6 @@ func newGuard(t testing.TB, client rueidis.Client, opts ...redisguard.Option) *r
 	return g
 }
 
-// startCluster returns a client of a new Cluster.
-func startCluster(t *testing.T) rueidis.Client {
-	t.Helper()
-	return clusterClient(t, startNodes(t))
-}
-
 func clusterClient(t *testing.T, nodes []*testredis.Server) rueidis.Client {
 	t.Helper()
 	client, err := rueidis.NewClient(rueidis.ClientOption{
@@ -112,13 +113,6 @@ func clusterClient(t *testing.T, nodes []*testredis.Server) rueidis.Client {
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	return client
-}
-
-// startNodes starts three masters that share the slots.
-func startNodes(t *testing.T) []*testredis.Server {
-	t.Helper()
-	testredis.Require(t)
-	return testredis.StartCluster(t, testredis.Binaries()[0], 0).Nodes()
 }
 
 func command(t *testing.T, node *testredis.Server, args ...string) any {

@@ -15,33 +15,54 @@ import (
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
 )
 
-func TestFencesThatAreRefusedTogether(t *testing.T) {
+func TestFencesThatAreRefused(t *testing.T) {
 	a, b := fence("a", fencing.Write), fence("b", fencing.Read)
 	onEveryDialect(t, func(t *testing.T, d *database, db *sql.DB, guard *sqlguard.Guard) {
+		work := func(context.Context, *sql.Tx) error {
+			t.Error("work ran")
+			return nil
+		}
 		for name, c := range map[string]struct {
 			fences []fencing.Fence
 			want   error
 			text   string
 		}{
-			"nil":           {nil, sqlguard.ErrOption, "no fences"},
-			"none":          {[]fencing.Fence{}, sqlguard.ErrOption, "no fences"},
+			"none":          {nil, sqlguard.ErrOption, "no fences"},
 			"twice":         {[]fencing.Fence{a, b, a}, sqlguard.ErrOption, `"a"`},
 			"in both modes": {[]fencing.Fence{b, fence("b", fencing.Write)}, sqlguard.ErrOption, `"b"`},
 			"no token":      {[]fencing.Fence{a, {Resource: "c", Mode: fencing.Read}}, fencing.ErrMissing, `"c"`},
 			"no mode":       {[]fencing.Fence{a, fence("b", 0)}, fencing.ErrMalformed, "mode"},
-			"no resource":   {[]fencing.Fence{a, fence("", fencing.Read)}, fencing.ErrMalformed, "resource"},
 		} {
-			err := guard.DoAll(t.Context(), db, c.fences, func(context.Context, *sql.Tx) error {
-				t.Error("work ran")
-				return nil
-			})
+			err := guard.DoAll(t.Context(), db, c.fences, work)
 			require.ErrorIs(t, err, c.want, name)
 			require.ErrorContains(t, err, c.text, name)
 		}
-		require.ErrorIs(t, guard.DoAll(t.Context(), db, []fencing.Fence{a, b}, nil), sqlguard.ErrOption)
-		require.ErrorIs(t, new(sqlguard.Guard).DoAll(t.Context(), db, []fencing.Fence{a, b}, nothing), sqlguard.ErrOption)
+		for method, err := range calls(t, guard, db, fence("", fencing.Read), work) {
+			require.ErrorIs(t, err, fencing.ErrMalformed, method)
+		}
+		for method, err := range calls(t, new(sqlguard.Guard), db, a, work) {
+			require.ErrorIs(t, err, sqlguard.ErrOption, method)
+			require.ErrorContains(t, err, "make it with New", method)
+		}
+		_, seen := new(sqlguard.Guard).Seen(t.Context(), db, "a")
+		require.ErrorIs(t, seen, sqlguard.ErrOption)
+		require.ErrorIs(t, new(sqlguard.Guard).Create(t.Context(), db), sqlguard.ErrOption)
+		require.ErrorIs(t, guard.Do(t.Context(), db, a, nil), sqlguard.ErrOption)
+		require.ErrorIs(t, guard.Do(t.Context(), db, b, nil), sqlguard.ErrOption, "the claim of a read would be committed")
 		require.Zero(t, d.sent.Load())
 	})
+	require.Empty(t, new(sqlguard.Guard).Schema())
+}
+
+// calls are what each method says of a fence.
+func calls(
+	t *testing.T, guard *sqlguard.Guard, db *sql.DB, f fencing.Fence, work func(context.Context, *sql.Tx) error,
+) map[string]error {
+	_, _, statement := guard.Statement(f)
+	return map[string]error{
+		"Do": guard.Do(t.Context(), db, f, work), "Claim": guard.Claim(t.Context(), db, f),
+		"Derive": guard.Derive(t.Context(), db, f), "Statement": statement,
+	}
 }
 
 // Each resource of a section is locked, also one that is only read, unless all are.

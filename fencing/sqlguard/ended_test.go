@@ -31,7 +31,7 @@ func TestTheErrorTellsWhyTheContextHasEnded(t *testing.T) {
 
 				_, seen := guard.Seen(ctx, db, "orders/42")
 				for name, err := range map[string]error{
-					"Do":     guard.Do(ctx, db, f, func(context.Context, *sql.Tx) error { return nil }),
+					"Do":     guard.Do(ctx, db, f, nothing),
 					"Claim":  guard.Claim(ctx, db, f),
 					"Derive": guard.Derive(ctx, db, f),
 					"Seen":   seen,

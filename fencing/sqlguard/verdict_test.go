@@ -3,7 +3,6 @@ package sqlguard_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -54,25 +53,6 @@ func TestMySQLReplyWithoutAVerdict(t *testing.T) {
 				want := &fencing.StaleError{Resource: "a", Got: token, Seen: token + 1}
 				require.Equal(t, want, check(t.Context(), reply{id: token + 2}, f))
 			})
-		}
-	}
-}
-
-// outOfRange is MySQL's error 1690, with the field that its driver's errors have.
-type outOfRange struct{ SQLState [5]byte }
-
-func (outOfRange) Error() string { return "Error 1690 (22003): BIGINT value is out of range" }
-
-// Of a register that holds 2^63-1 the claim cannot be computed.
-func TestRegisterBeyondEveryToken(t *testing.T) {
-	broken := &outOfRange{SQLState: [5]byte([]byte("22003"))}
-	for _, dialect := range dialects {
-		guard, err := sqlguard.New(dialect)
-		require.NoError(t, err)
-		for _, mode := range []fencing.Mode{fencing.Read, fencing.Write} {
-			err := guard.Claim(t.Context(), reply{err: broken}, fencing.Fence{Resource: "a", Token: 7, Mode: mode})
-			require.ErrorIs(t, err, broken)
-			require.Equal(t, dialect == sqlguard.MySQL, errors.Is(err, sqlguard.ErrNoVerdict), "%v", err)
 		}
 	}
 }

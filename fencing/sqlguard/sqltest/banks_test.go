@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
 )
 
 // numbered puts a dialect's parameters in the place of question marks.
@@ -35,92 +39,48 @@ func updateBalance(ctx context.Context, tx *sql.Tx, d sqlguard.Dialect, id, bala
 	return err
 }
 
-// guarded goes through the guard table.
-type guarded struct {
-	guard   *sqlguard.Guard
-	dialect sqlguard.Dialect
-}
+type work = func(context.Context, *sql.Tx) error
 
-func (b guarded) read(ctx context.Context, db *sql.DB, id int, f fencing.Fence) (balance int, err error) {
-	err = b.guard.Do(ctx, db, f, func(ctx context.Context, tx *sql.Tx) (err error) {
-		balance, err = selectBalance(ctx, tx, b.dialect, id)
-		return err
-	})
-	return balance, err
-}
+// bank runs work on account 0 in one transaction.
+type bank func(ctx context.Context, db *sql.DB, f fencing.Fence, inside work) error
 
-func (b guarded) write(ctx context.Context, db *sql.DB, id, balance int, f fencing.Fence) error {
-	return b.guard.Do(ctx, db, f, func(ctx context.Context, tx *sql.Tx) error {
-		return updateBalance(ctx, tx, b.dialect, id, balance)
-	})
-}
-
-// unguarded is the same without the guard.
-type unguarded struct{ dialect sqlguard.Dialect }
-
-func (b unguarded) read(ctx context.Context, db *sql.DB, id int, _ fencing.Fence) (balance int, err error) {
-	err = transact(ctx, db, func(tx *sql.Tx) (err error) {
-		balance, err = selectBalance(ctx, tx, b.dialect, id)
-		return err
-	})
-	return balance, err
-}
-
-func (b unguarded) write(ctx context.Context, db *sql.DB, id, balance int, _ fencing.Fence) error {
-	return transact(ctx, db, func(tx *sql.Tx) error {
-		return updateBalance(ctx, tx, b.dialect, id, balance)
-	})
-}
-
-func transact(ctx context.Context, db *sql.DB, work func(*sql.Tx) error) error {
+func unguarded(ctx context.Context, db *sql.DB, _ fencing.Fence, inside work) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if err := work(tx); err != nil {
-		return errors.Join(err, tx.Rollback())
+	defer func() { _ = tx.Rollback() }()
+	if err := inside(ctx, tx); err != nil {
+		return err
 	}
 	return tx.Commit()
 }
 
-// fenced keeps the token in the account's own row.
-type fenced struct{ dialect sqlguard.Dialect }
-
-func (b fenced) read(ctx context.Context, db *sql.DB, id int, f fencing.Fence) (balance int, err error) {
-	err = transact(ctx, db, func(tx *sql.Tx) error {
-		// Claim before the first read.
-		claim := numbered(b.dialect, `UPDATE accounts SET fence = `+b.token()+` WHERE id = ? AND fence <= ?`)
-		if err := b.update(ctx, tx, id, f, claim, f.Token, id, f.Token); err != nil {
-			return err
-		}
-		balance, err = selectBalance(ctx, tx, b.dialect, id)
-		return err
-	})
-	return balance, err
-}
-
-func (b fenced) write(ctx context.Context, db *sql.DB, id, balance int, f fencing.Fence) error {
-	return transact(ctx, db, func(tx *sql.Tx) error {
-		text := numbered(b.dialect, `UPDATE accounts SET balance = ?, fence = `+b.token()+` WHERE id = ? AND fence <= ?`)
-		return b.update(ctx, tx, id, f, text, balance, f.Token, id, f.Token)
-	})
-}
-
-// token is the parameter of the token that a statement writes.
-func (b fenced) token() string {
-	if b.dialect == sqlguard.MySQL {
-		return "LAST_INSERT_ID(?)"
+// guarded goes through the guard table.
+func guarded(guard *sqlguard.Guard) bank {
+	return func(ctx context.Context, db *sql.DB, f fencing.Fence, inside work) error {
+		return guard.Do(ctx, db, f, inside)
 	}
-	return "?"
 }
 
-func (b fenced) update(ctx context.Context, tx *sql.Tx, id int, f fencing.Fence, text string, args ...any) error {
-	result, err := tx.ExecContext(ctx, text, args...)
-	if err != nil {
-		return err
+// fenced keeps the token in the account's own row, and raises it before the work.
+func fenced(d sqlguard.Dialect) bank {
+	return func(ctx context.Context, db *sql.DB, f fencing.Fence, inside work) error {
+		return unguarded(ctx, db, f, func(ctx context.Context, tx *sql.Tx) error {
+			claim := `UPDATE accounts SET fence = ? WHERE id = 0 AND fence <= ?`
+			if d == sqlguard.MySQL {
+				claim = strings.Replace(claim, "?", "LAST_INSERT_ID(?)", 1)
+			}
+			result, err := tx.ExecContext(ctx, numbered(d, claim), f.Token, f.Token)
+			if err != nil {
+				return err
+			}
+			if err := d.CheckUpdate(ctx, tx, f, result, textsOf(d).lookup, 0); err != nil {
+				return err
+			}
+			return inside(ctx, tx)
+		})
 	}
-	lookup := numbered(b.dialect, `SELECT fence FROM accounts WHERE id = ?`)
-	return b.dialect.CheckUpdate(ctx, tx, f, result, lookup, id)
 }
 
 // makeAccounts makes accounts 0 to n-1 with balance and fence 0.
@@ -147,4 +107,74 @@ func balances(tb testing.TB, db *sql.DB) (all []int) {
 	}
 	require.NoError(tb, rows.Err())
 	return all
+}
+
+// Holders that no lock excludes: each takes the next token, reads the balance, and writes one more in a transaction of
+// its own, as if it had been paused in between. No increment is lost that was accepted.
+func TestBalances(t *testing.T) {
+	for _, store := range servers.Stores() {
+		guard, err := sqlguard.New(store.Dialect)
+		require.NoError(t, err)
+		for name, b := range map[string]bank{
+			"guard table": guarded(guard), "fence column": fenced(store.Dialect), "no guard": unguarded,
+		} {
+			t.Run(store.Name+"/"+name, func(t *testing.T) {
+				accepted, stored := count(t, store, b)
+				if name == "no guard" {
+					require.Less(t, stored, accepted, "or the runs with a guard prove nothing")
+					return
+				}
+				require.Equal(t, accepted, stored)
+				require.Less(t, accepted, holders*sessions, "nobody was overtaken")
+			})
+		}
+	}
+}
+
+const (
+	holders  = 8
+	sessions = 20 // of each
+)
+
+// count returns how many increments were accepted, and the balance. The first sessions of all holders overlap for sure.
+func count(t *testing.T, store sqltest.Store, b bank) (accepted, stored int) {
+	t.Helper()
+	db := store.Open(t)
+	newGuard(t, store, db)
+	makeAccounts(t, db, 1)
+	var token, increments atomic.Int64
+	var first sync.WaitGroup
+	first.Add(holders)
+	session := func(ctx context.Context, begun func()) error {
+		f, balance := account(0, fencing.Token(token.Add(1))), 0
+		err := b(ctx, db, f, func(ctx context.Context, tx *sql.Tx) (err error) {
+			balance, err = selectBalance(ctx, tx, store.Dialect, 0)
+			return err
+		})
+		begun()
+		if err == nil {
+			err = b(ctx, db, f, func(ctx context.Context, tx *sql.Tx) error {
+				return updateBalance(ctx, tx, store.Dialect, 0, balance+1)
+			})
+		}
+		if err == nil {
+			increments.Add(1)
+		}
+		return err
+	}
+	group, ctx := errgroup.WithContext(t.Context())
+	for range holders {
+		group.Go(func() error {
+			begun := func() { first.Done(); first.Wait() }
+			for range sessions {
+				if err := session(ctx, begun); err != nil && !errors.Is(err, fencing.ErrStale) {
+					return err
+				}
+				begun = func() {}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	return int(increments.Load()), balances(t, db)[0]
 }

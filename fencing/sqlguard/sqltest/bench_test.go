@@ -3,7 +3,6 @@ package sqltest_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,58 +11,41 @@ import (
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
 )
 
-// BenchmarkWrite is one transaction that updates a row, with each guard and
-// without, on a server of this machine that flushes nothing: what remains is the
-// guard's own cost at its most visible.
-func BenchmarkWrite(b *testing.B) {
+// Benchmark is one transaction that updates a row, or selects it, with each guard and without, on a server of this
+// machine that flushes nothing: what remains is the guard's own cost at its most visible.
+func Benchmark(b *testing.B) {
 	for _, store := range servers.Stores() {
 		guard, err := sqlguard.New(store.Dialect)
 		require.NoError(b, err)
+		set := func(ctx context.Context, tx *sql.Tx) error { return updateBalance(ctx, tx, store.Dialect, 0, 1) }
+		get := func(ctx context.Context, tx *sql.Tx) error {
+			_, err := selectBalance(ctx, tx, store.Dialect, 0)
+			return err
+		}
 		for _, c := range []struct {
-			name string
-			bank bank
+			name   string
+			bank   bank
+			mode   fencing.Mode
+			inside func(fencing.Token) work
 		}{
-			{"unguarded", unguarded{store.Dialect}},
-			{"guard table", guarded{guard, store.Dialect}},
-			{"fence column", fenced{store.Dialect}},
+			{"write/unguarded", unguarded, fencing.Write, func(fencing.Token) work { return set }},
+			{"write/guard table", guarded(guard), fencing.Write, func(fencing.Token) work { return set }},
+			{"write/fence column", unguarded, fencing.Write, func(token fencing.Token) work {
+				return func(_ context.Context, tx *sql.Tx) error { return update(b, store.Dialect, tx, 0, int(token), token) }
+			}},
+			{"read/unguarded", unguarded, fencing.Read, func(fencing.Token) work { return get }},
+			{"read/guard table", guarded(guard), fencing.Read, func(fencing.Token) work { return get }},
 		} {
-			b.Run(fmt.Sprintf("%s/%s", store.Name, c.name), func(b *testing.B) {
+			b.Run(store.Name+"/"+c.name, func(b *testing.B) {
 				db := store.Open(b)
 				newGuard(b, store, db)
 				makeAccounts(b, db, 1)
-				f := account(0, 1)
+				f := fencing.Fence{Resource: "accounts/0", Token: 1, Mode: c.mode}
 				for b.Loop() {
 					f.Token++
-					require.NoError(b, c.bank.write(b.Context(), db, 0, int(f.Token), f))
+					require.NoError(b, c.bank(b.Context(), db, f, c.inside(f.Token)))
 				}
 			})
 		}
-	}
-}
-
-// BenchmarkRead is one transaction that selects a row.
-func BenchmarkRead(b *testing.B) {
-	for _, store := range servers.Stores() {
-		b.Run(store.Name+"/unguarded", func(b *testing.B) {
-			db := store.Open(b)
-			makeAccounts(b, db, 1)
-			for b.Loop() {
-				_, err := unguarded{store.Dialect}.read(b.Context(), db, 0, fencing.Fence{})
-				require.NoError(b, err)
-			}
-		})
-		b.Run(store.Name+"/guard table", func(b *testing.B) {
-			db := store.Open(b)
-			guard := newGuard(b, store, db)
-			makeAccounts(b, db, 1)
-			f := read("accounts/0", 1)
-			for b.Loop() {
-				f.Token++
-				require.NoError(b, guard.Do(b.Context(), db, f, func(ctx context.Context, tx *sql.Tx) error {
-					_, err := selectBalance(ctx, tx, store.Dialect, 0)
-					return err
-				}))
-			}
-		})
 	}
 }

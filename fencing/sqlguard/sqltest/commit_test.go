@@ -14,18 +14,10 @@ import (
 	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
 )
 
-// onEveryMySQL runs a test on MariaDB and MySQL.
-func onEveryMySQL(t *testing.T, test func(*testing.T, sqltest.Store)) {
-	t.Helper()
-	for _, name := range []string{"MariaDB", "MySQL"} {
-		t.Run(name, func(t *testing.T) { test(t, servers.Store(name)) })
-	}
-}
-
 // With these settings a statement outside of a transaction does not commit by itself, always or after the first COMMIT
 // on its connection. What the guard sends through a pool is committed all the same, and leaves no lock behind.
 func TestServersThatCommitNothingByThemselves(t *testing.T) {
-	onEveryMySQL(t, func(t *testing.T, store sqltest.Store) {
+	test := func(t *testing.T, store sqltest.Store, _ *sql.DB, _ *sqlguard.Guard) {
 		for _, setting := range []string{"autocommit=0", "completion_type=1"} {
 			t.Run(setting, func(t *testing.T) {
 				driver, dsn := store.Database(t)
@@ -33,28 +25,26 @@ func TestServersThatCommitNothingByThemselves(t *testing.T) {
 				db.SetMaxOpenConns(1) // each transaction follows the others on one connection
 				guard := newGuard(t, store, others)
 				makeAccounts(t, others, 1)
-				requireSeen := func(resource string, want fencing.Registers) {
+				requireA := func(want fencing.Registers) {
 					t.Helper()
 					for _, handle := range []*sql.DB{others, db} {
-						seen, err := guard.Seen(t.Context(), handle, resource)
-						require.NoError(t, err)
-						require.Equal(t, want, seen)
+						requireSeen(t, guard, handle, map[string]fencing.Registers{"a": want})
 					}
 				}
 				require.NoError(t, guard.Do(t.Context(), db, write("a", 1), nothing))
 				require.NoError(t, guard.Claim(t.Context(), db, write("a", 10)))
-				requireSeen("a", fencing.Registers{MaxWrite: 10})
+				requireA(fencing.Registers{MaxWrite: 10})
 				require.NoError(t, guard.Derive(t.Context(), db, write("a", 10)))
 				require.ErrorIs(t, guard.Claim(t.Context(), db, write("a", 9)), fencing.ErrStale)
 				require.NoError(t, guard.Do(t.Context(), others, write("a", 11), nothing))
-				requireSeen("a", fencing.Registers{MaxWrite: 11})
+				requireA(fencing.Registers{MaxWrite: 11})
 				for range 2 {
 					require.NoError(t, guard.Do(t.Context(), db, read("a", 12), reading(others)))
 					require.NoError(t, guard.Do(t.Context(), db, write("b", 12), writing(others)))
 				}
 				require.NoError(t, guard.DoAll(t.Context(), db, []fencing.Fence{read("c", 13), read("a", 13)}, reading(others)))
 				require.NoError(t, guard.DoAll(t.Context(), db, []fencing.Fence{write("d", 14), read("a", 14)}, writing(others)))
-				requireSeen("a", fencing.Registers{MaxWrite: 11, MaxRead: 14})
+				requireA(fencing.Registers{MaxWrite: 11, MaxRead: 14})
 				require.Equal(t, []int{12}, balances(t, others))
 
 				result, err := others.Exec(`UPDATE accounts SET fence = 20 WHERE fence > 99`)
@@ -65,7 +55,8 @@ func TestServersThatCommitNothingByThemselves(t *testing.T) {
 				require.NoError(t, update(t, store.Dialect, others, 0, 15, 15), "nothing is locked")
 			})
 		}
-	})
+	}
+	onStores(t, test, "MariaDB", "MySQL")
 }
 
 // reading fails unless it runs in one snapshot, in which it cannot write.
@@ -109,9 +100,7 @@ func seesChanges(ctx context.Context, tx *sql.Tx, others *sql.DB) (bool, error) 
 // only that is compared with what another one does. The claim of a read that commits by itself does not, or each read
 // would be a write of all servers.
 func TestClaimsThatChangeTheirRow(t *testing.T) {
-	onEveryMySQL(t, func(t *testing.T, store sqltest.Store) {
-		db := store.Open(t)
-		guard := newGuard(t, store, db)
+	test := func(t *testing.T, _ sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		requireCounted := func(want int, err error) {
 			t.Helper()
 			require.NoError(t, err)
@@ -140,5 +129,6 @@ func TestClaimsThatChangeTheirRow(t *testing.T) {
 		require.NoError(t, err)
 		_, err = db.Exec(query, args...)
 		requireCounted(8, err)
-	})
+	}
+	onStores(t, test, "MariaDB", "MySQL")
 }

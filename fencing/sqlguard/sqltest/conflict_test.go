@@ -14,7 +14,7 @@ import (
 // Whoever waits for a row that another transaction inserts and then rolls back gets a lock of the gap that it leaves,
 // together with all others that wait: their inserts are a deadlock.
 func TestDeadlockOfClaimsIsRetried(t *testing.T) {
-	onMySQLAndMariaDB(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+	test := func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		const claims = 6
 		for _, resource := range []string{"a", "b", "c", "d"} {
 			absent := begin(t, db)
@@ -33,74 +33,55 @@ func TestDeadlockOfClaimsIsRetried(t *testing.T) {
 				require.NoError(t, <-done)
 			}
 		}
-	})
+	}
+	onStores(t, test, "MariaDB", "MySQL")
 }
 
-// The claim of a read is a transaction of its own, at the level that the database has by default.
+// The claim of a read is a transaction of its own, at the level that the database has by default. Its snapshot may be
+// from before it waits for the row.
 func TestSerializationFailureOfAClaimIsRetried(t *testing.T) {
-	store := servers.Store("PostgreSQL")
-	driver, dsn := store.Database(t)
-	db := sqltest.Open(t, driver, dsn+"&default_transaction_isolation=repeatable%20read")
-	guard := newGuard(t, store, db)
-	require.NoError(t, guard.Claim(t.Context(), db, write("a", 1)))
-
-	older := begin(t, db)
-	require.NoError(t, guard.Claim(t.Context(), older, write("a", 5)))
-	done := make(chan error, 1)
-	go func() { done <- guard.Do(t.Context(), db, read("a", 7), nothing) }()
-	awaitLockWait(t, store, db)
-	require.NoError(t, older.Commit())
-	require.NoError(t, <-done)
-}
-
-func TestConflictOfTheWorkIsClassified(t *testing.T) {
-	for _, claims := range []int{1, 2} {
-		onEveryServer(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
-			err := deadlock(t, store, db, guard, claims, func(_ *sql.Tx, err error) error { return err })
-			require.True(t, sqlguard.IsConflict(err), "%v", err)
-			for _, resource := range []string{"accounts", "rates"} {
-				seen, err := guard.Seen(t.Context(), db, resource)
-				require.NoError(t, err)
-				require.Zero(t, seen, "the claim was rolled back with the rest")
-			}
+	for name, setting := range map[string]string{
+		"PostgreSQL": "&default_transaction_isolation=repeatable%20read",
+		"MariaDB":    "?innodb_snapshot_isolation=1&tx_isolation='SERIALIZABLE'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := servers.Store(name)
+			driver, dsn := store.Database(t)
+			db := sqltest.Open(t, driver, dsn+setting)
+			guard := newGuard(t, store, db)
+			require.NoError(t, guard.Claim(t.Context(), db, write("a", 1)))
+			older := begin(t, db)
+			require.NoError(t, guard.Claim(t.Context(), older, write("a", 5)))
+			done := make(chan error, 1)
+			go func() { done <- guard.Do(t.Context(), db, read("a", 7), nothing) }()
+			awaitLockWait(t, store, db)
+			require.NoError(t, older.Commit())
+			require.NoError(t, <-done)
 		})
 	}
 }
 
-// snapshotIsolation opens a MariaDB database whose transactions fail at a row that has changed since their snapshot.
-func snapshotIsolation(t *testing.T, level string) (sqltest.Store, *sql.DB) {
-	t.Helper()
+// With this setting a row that has changed since the snapshot rolls everything back, the claim too, and the server goes
+// on: outside of a transaction, and no longer read-only.
+func TestRecordThatHasChangedIsAConflict(t *testing.T) {
 	store := servers.Store("MariaDB")
 	driver, dsn := store.Database(t)
-	return store, sqltest.Open(t, driver, dsn+"?innodb_snapshot_isolation=1&tx_isolation='"+level+"'")
-}
-
-// A row that has changed since the snapshot rolls everything back, the claim too, and the server goes on.
-func TestRecordThatHasChangedIsAConflict(t *testing.T) {
-	for _, level := range []string{"REPEATABLE-READ", "SERIALIZABLE"} {
-		store, db := snapshotIsolation(t, level)
-		guard := newGuard(t, store, db)
-		makeAccounts(t, db, 3)
-		own := begin(t, db)
-		require.NoError(t, guard.Claim(t.Context(), own, write("a", 5)))
-		_, err := selectBalance(t.Context(), own, store.Dialect, 0)
-		require.NoError(t, err)
-		_, err = db.Exec(`UPDATE accounts SET balance = 1 WHERE id = 1`)
-		require.NoError(t, err)
-		err = updateBalance(t.Context(), own, store.Dialect, 1, 5)
-		require.True(t, sqlguard.IsConflict(err), "%s: %v", level, err)
-		require.NoError(t, guard.Claim(t.Context(), db, write("a", 4)), "the claim was rolled back")
-	}
-}
-
-// The work reads under a lock, and drops the error. Its transaction is over, and no longer read-only.
-func TestRecordThatHasChangedUnderAReadThatGoesOn(t *testing.T) {
-	store, db := snapshotIsolation(t, "REPEATABLE-READ")
+	db := sqltest.Open(t, driver, dsn+"?innodb_snapshot_isolation=1&tx_isolation='REPEATABLE-READ'")
 	guard := newGuard(t, store, db)
 	makeAccounts(t, db, 1)
+	own := begin(t, db)
+	require.NoError(t, guard.Claim(t.Context(), own, write("a", 5)))
+	_, err := selectBalance(t.Context(), own, store.Dialect, 0)
+	require.NoError(t, err)
+	_, err = db.Exec(`UPDATE accounts SET balance = 1`)
+	require.NoError(t, err)
+	err = updateBalance(t.Context(), own, store.Dialect, 0, 5)
+	require.True(t, sqlguard.IsConflict(err), "%v", err)
+	require.NoError(t, guard.Claim(t.Context(), db, write("a", 4)), "the claim was rolled back")
+
 	var conflict error
-	err := guard.Do(t.Context(), db, read("a", 5), func(ctx context.Context, tx *sql.Tx) error {
-		_, err := db.Exec(`UPDATE accounts SET balance = 1`)
+	err = guard.Do(t.Context(), db, read("a", 5), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := db.Exec(`UPDATE accounts SET balance = 2`)
 		require.NoError(t, err)
 		conflict = tx.QueryRow(`SELECT balance FROM accounts WHERE id = 0 LOCK IN SHARE MODE`).Scan(new(int))
 		require.True(t, sqlguard.IsConflict(conflict), "%v", conflict)
@@ -111,18 +92,4 @@ func TestRecordThatHasChangedUnderAReadThatGoesOn(t *testing.T) {
 	require.True(t, sqlguard.IsConflict(guard.Do(t.Context(), db, read("a", 5), func(context.Context, *sql.Tx) error {
 		return conflict
 	})))
-}
-
-// The claim of a read is a transaction of its own, here with a snapshot from before it waits for the row.
-func TestRecordThatHasChangedUnderAClaimIsRetried(t *testing.T) {
-	store, db := snapshotIsolation(t, "SERIALIZABLE")
-	guard := newGuard(t, store, db)
-	require.NoError(t, guard.Claim(t.Context(), db, write("a", 1)))
-	older := begin(t, db)
-	require.NoError(t, guard.Claim(t.Context(), older, write("a", 5)))
-	done := make(chan error, 1)
-	go func() { done <- guard.Do(t.Context(), db, read("a", 7), nothing) }()
-	awaitLockWait(t, store, db)
-	require.NoError(t, older.Commit())
-	require.NoError(t, <-done)
 }

@@ -12,82 +12,44 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
 	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
-	"github.com/seed74116694/fencelock/internal/test/testredis"
-	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// connections returns the handles of one connection.
-func connections(t *testing.T, store sqltest.Store, db *sql.DB) (*sql.Conn, map[string]sqlguard.DB) {
-	t.Helper()
-	conn, err := db.Conn(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn, map[string]sqlguard.DB{"database/sql": conn, "sqlx": struct{ *sqlx.Conn }{&sqlx.Conn{Conn: conn}}}
-}
-
-// requireRefusedInside asks for each kind of Do on a connection that has a transaction.
-func requireRefusedInside(
-	t *testing.T, guard *sqlguard.Guard, handles map[string]sqlguard.DB, contexts ...context.Context,
-) {
-	t.Helper()
-	work := func(context.Context, *sql.Tx) error { t.Error("work ran"); return nil }
-	for name, handle := range handles {
-		for _, ctx := range contexts {
-			for _, f := range []fencing.Fence{write("other", 1), read("other", 1)} {
-				require.ErrorIs(t, guard.Do(ctx, handle, f, work), sqlguard.ErrInTransaction, "%s, %v", name, f)
+// A second transaction on the connection would end the first one, of another Do or of the caller, with its own COMMIT
+// or ROLLBACK.
+func TestDoOnAConnectionInATransaction(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		makeAccounts(t, db, 1)
+		conn, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		handles := []sqlguard.DB{conn, struct{ *sqlx.Conn }{&sqlx.Conn{Conn: conn}}}
+		inside := func(ctx context.Context, tx *sql.Tx) error {
+			for _, handle := range handles {
+				for _, f := range []fencing.Fence{write("other", 1), read("other", 1)} {
+					require.ErrorIs(t, guard.Do(ctx, handle, f, unreached(t)), sqlguard.ErrInTransaction, "%T, %v", handle, f)
+				}
 			}
+			_, err := selectBalance(ctx, tx, store.Dialect, 0)
+			return err
 		}
-	}
-}
-
-// A second transaction on the connection would end the first one with its own COMMIT or ROLLBACK.
-func TestDoOnTheConnectionOfAnotherDo(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
-		makeAccounts(t, db, 1)
-		conn, handles := connections(t, store, db)
-		other := newGuard(t, store, db)
-		for i, outer := range []sqlguard.DB{conn, handles["sqlx"]} {
-			token := fencing.Token(5 + i)
-			require.NoError(t, guard.Do(t.Context(), outer, account(0, token), func(ctx context.Context, tx *sql.Tx) error {
-				require.NoError(t, updateBalance(ctx, tx, store.Dialect, 0, -1))
-				requireRefusedInside(t, guard, handles, ctx, t.Context())
-				requireRefusedInside(t, other, handles, ctx)
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					requireRefusedInside(t, guard, handles, t.Context())
-				}()
-				<-done
-				return updateBalance(ctx, tx, store.Dialect, 0, int(token))
+		for i, outer := range handles {
+			require.NoError(t, guard.Do(t.Context(), outer, account(0, 5), func(ctx context.Context, tx *sql.Tx) error {
+				require.NoError(t, updateBalance(ctx, tx, store.Dialect, 0, i+1))
+				return inside(ctx, tx)
 			}))
-			require.Equal(t, []int{int(token)}, balances(t, db), "the transaction was not harmed")
+			require.Equal(t, []int{i + 1}, balances(t, db), "the transaction was not harmed")
 		}
-		require.NoError(t, guard.Do(t.Context(), conn, read("a", 5), func(ctx context.Context, tx *sql.Tx) error {
-			requireRefusedInside(t, guard, handles, ctx, t.Context())
-			return tx.QueryRow(`SELECT 1`).Scan(new(int))
-		}))
-		require.Equal(t, errUndo, guard.Do(t.Context(), conn, account(0, 7), func(ctx context.Context, tx *sql.Tx) error {
-			require.NoError(t, updateBalance(ctx, tx, store.Dialect, 0, -1))
-			requireRefusedInside(t, guard, handles, ctx)
-			return errUndo
-		}))
-		require.Equal(t, []int{6}, balances(t, db), "rolled back as a whole")
-		require.NoError(t, guard.Do(t.Context(), conn, write("other", 1), nothing), "the connection works as before")
-	})
-}
+		require.NoError(t, guard.Do(t.Context(), conn, read("a", 5), inside))
 
-func TestDoOnTheConnectionOfATransactionOfOnesOwn(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
-		makeAccounts(t, db, 1)
-		conn, handles := connections(t, store, db)
 		own, err := conn.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		requireRefusedInside(t, guard, handles, t.Context())
-		require.NoError(t, guard.Claim(t.Context(), own, account(0, 5)))
-		require.NoError(t, updateBalance(t.Context(), own, store.Dialect, 0, 5))
-		requireRefusedInside(t, guard, handles, t.Context())
+		require.NoError(t, inside(t.Context(), own))
+		require.NoError(t, guard.Claim(t.Context(), own, account(0, 6)))
+		require.NoError(t, updateBalance(t.Context(), own, store.Dialect, 0, -1))
+		require.NoError(t, inside(t.Context(), own))
 		require.NoError(t, own.Rollback())
-		require.Equal(t, []int{0}, balances(t, db), "it was still open")
+		require.Equal(t, []int{2}, balances(t, db), "it was still open")
+		require.NoError(t, guard.Do(t.Context(), conn, write("other", 1), nothing), "the connection works as before")
 	})
 }
 
@@ -101,32 +63,14 @@ func (h hidden) BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, erro
 	return h.begin(ctx, opts)
 }
 
-// What cannot be refused is found before the commit.
-func TestDoThatAnotherUserOfItsConnectionHasEnded(t *testing.T) {
-	store := servers.Store("PostgreSQL")
-	db := store.Open(t)
-	guard := newGuard(t, store, db)
-	makeAccounts(t, db, 1)
-	conn, _ := connections(t, store, db)
-	handle := hidden{conn, conn.BeginTx}
-	undone := func(context.Context, *sql.Tx) error { return errUndo }
-	for i, inner := range []func(context.Context, *sql.Tx) error{nothing, undone} {
-		token := fencing.Token(5 + 10*i)
-		err := guard.Do(t.Context(), handle, account(0, token), func(ctx context.Context, tx *sql.Tx) error {
-			_ = guard.Do(ctx, handle, write("other", token), inner)
-			require.NoError(t, guard.Do(t.Context(), db, account(0, token+1), nothing), "the claim is gone")
-			return updateBalance(ctx, tx, store.Dialect, 0, -1)
-		})
-		require.ErrorIs(t, err, sqlguard.ErrTransactionEnded)
-	}
-}
-
 // The second begins while the first is under way, and outlives it.
 func TestTwoDoOnAConnectionThatEndEachOther(t *testing.T) {
 	store := servers.Store("PostgreSQL")
 	db := store.Open(t)
 	guard := newGuard(t, store, db)
-	conn, _ := connections(t, store, db)
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
 	handle := hidden{conn, conn.BeginTx}
 	first, begun := make(chan error, 1), make(chan struct{})
 	end := make(chan struct{})
@@ -159,54 +103,6 @@ type ending struct {
 func (e ending) Fence() fencing.Fence { return e.f }
 func (e ending) Deadline() time.Time  { return time.Now().Add(e.left) }
 
-// requireOvertaken pauses a holder inside its transaction until a newer one has written: only the server can let it in.
-// On a busy machine the server may take the holder for paused before its work has begun; then it begins again.
-func requireOvertaken(
-	t *testing.T, ctx context.Context, d sqlguard.Dialect, holder, newer *sql.DB, guard *sqlguard.Guard,
-) {
-	t.Helper()
-	makeAccounts(t, newer, 1)
-	limit, cancel := context.WithTimeout(t.Context(), eventLimit)
-	defer cancel()
-	for ran := false; !ran; {
-		err := guard.Do(ctx, holder, account(0, 5), func(_ context.Context, tx *sql.Tx) error {
-			ran = true
-			_ = updateBalance(t.Context(), tx, d, 0, 5)
-			require.NoError(t, guard.Do(limit, newer, account(0, 6), func(ctx context.Context, tx *sql.Tx) error {
-				return updateBalance(ctx, tx, d, 0, 6)
-			}))
-			return nil // and wake up
-		})
-		require.Error(t, err)
-		require.NoError(t, limit.Err())
-	}
-	require.Equal(t, []int{6}, balances(t, newer))
-}
-
-func TestPausedHolderDoesNotBlockTheNext(t *testing.T) {
-	store := servers.Store("PostgreSQL")
-	db := store.Open(t)
-	guard := newGuard(t, store, db)
-	ctx := fencing.NewSourceContext(t.Context(), ending{account(0, 5), time.Millisecond})
-	requireOvertaken(t, ctx, store.Dialect, db, db, guard)
-}
-
-// What docs/fencing-sql.md advises where a transaction cannot have a limit of its own: one of the connection.
-func TestPausedHolderOnAConnectionWithALimit(t *testing.T) {
-	for name, limit := range map[string]string{
-		"MariaDB": "?idle_write_transaction_timeout=1",
-		"MySQL":   "?wait_timeout=1",
-	} {
-		t.Run(name, func(t *testing.T) {
-			store := servers.Store(name)
-			driver, dsn := store.Database(t)
-			newer, holder := sqltest.Open(t, driver, dsn), sqltest.Open(t, driver, dsn+limit)
-			holder.SetMaxIdleConns(0) // MySQL's limit is also one for a connection that waits in the pool
-			requireOvertaken(t, t.Context(), store.Dialect, holder, newer, newGuard(t, store, newer))
-		})
-	}
-}
-
 func TestIdleLimitIsThatOfTheTransactionAndTheLeast(t *testing.T) {
 	store := servers.Store("PostgreSQL")
 	driver, dsn := store.Database(t)
@@ -214,6 +110,8 @@ func TestIdleLimitIsThatOfTheTransactionAndTheLeast(t *testing.T) {
 		return fencing.NewSourceContext(t.Context(), ending{write(resource, 5), left})
 	}
 	soon, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	distant, cancel := context.WithTimeout(t.Context(), 1000*24*time.Hour)
 	defer cancel()
 	for name, c := range map[string]struct {
 		ctx      context.Context
@@ -227,7 +125,7 @@ func TestIdleLimitIsThatOfTheTransactionAndTheLeast(t *testing.T) {
 		"a shorter own":       {soon, "30s", 30 * time.Second, 30 * time.Second},
 		"a lease that is out": {lease("a", -time.Hour), "0", time.Second, time.Second},
 		"another lock's":      {lease("b", time.Hour), "0", 0, 0},
-		"beyond the server's": {distant(t), "0", 24 * 24 * time.Hour, 25 * 24 * time.Hour},
+		"beyond the server's": {distant, "0", 24 * 24 * time.Hour, 25 * 24 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := sqltest.Open(t, driver, dsn+"&idle_in_transaction_session_timeout="+c.own)
@@ -290,28 +188,4 @@ func idleLimit(t *testing.T, tx sqlguard.Tx) (time.Duration, error) {
 		return 0, err
 	}
 	return time.ParseDuration(text)
-}
-
-func distant(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 1000*24*time.Hour)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func TestIdleLimitOfARealLease(t *testing.T) {
-	store := servers.Store("PostgreSQL")
-	db := store.Open(t)
-	guard := newGuard(t, store, db)
-	locker, err := rwlock.New(testredis.Start(t).Client(t), rwlock.WithTTL(time.Hour))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, locker.Close()) }()
-	lease, err := locker.Lock(t.Context(), "a")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, lease.Release(t.Context())) }()
-
-	require.NoError(t, guard.Do(lease.Context(t.Context()), db, lease.Fence(), func(_ context.Context, tx *sql.Tx) error {
-		limit, err := idleLimit(t, tx)
-		require.Positive(t, limit)
-		return err
-	}))
 }

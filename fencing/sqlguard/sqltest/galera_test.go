@@ -12,25 +12,6 @@ import (
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
 )
 
-type work = func(context.Context, *sql.Tx) error
-
-// ownTransaction runs inside in a transaction of db that begins with a check.
-func ownTransaction(
-	t *testing.T, db *sql.DB, f fencing.Fence, check func(context.Context, sqlguard.Tx, fencing.Fence) error,
-	inside work,
-) error {
-	tx, err := db.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback() }()
-	if err := check(t.Context(), tx, f); err != nil {
-		return err
-	}
-	if err := inside(t.Context(), tx); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
 // An older holder has begun at one node. A newer one writes at the other node, which the first one hears of while the
 // older one commits. The lock of the guard row is held at one node only, and the older holder's token is in the row
 // already: its commit has to fail all the same.

@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/sqlitedialect"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
@@ -51,47 +52,48 @@ func TestHandlesOfSqlx(t *testing.T) {
 	})
 }
 
-func TestHandlesOfPgx(t *testing.T) {
-	store := servers.Store("PostgreSQL")
-	_, dsn := store.Database(t)
-	pool, err := pgxpool.New(t.Context(), dsn)
-	require.NoError(t, err)
-	defer pool.Close()
-
-	db := stdlib.OpenDBFromPool(pool)
-	defer func() { _ = db.Close() }()
+// The handles of bun fit, and send something else.
+func TestHandlesOfBun(t *testing.T) {
+	store := servers.Store("SQLite")
+	db := store.Open(t)
 	guard := newGuard(t, store, db)
-	requireGuards(t, guard, db, "a")
-
-	// Through pgx itself: the claim and the work travel in one batch.
-	makeAccounts(t, db, 1)
-	spend := func(f fencing.Fence, balance int) bool {
-		accepted := false
-		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			query, args, err := guard.Statement(f)
-			require.NoError(t, err)
-			var batch pgx.Batch
-			batch.Queue(query, args...)
-			batch.Queue(`UPDATE accounts SET balance = $1 WHERE id = 0`, balance)
-			results := tx.SendBatch(t.Context(), &batch)
-			claimed, err := results.Exec()
-			require.NoError(t, err)
-			require.NoError(t, results.Close())
-			if claimed.RowsAffected() == 0 {
-				return fencing.ErrStale // rolls back
-			}
-			accepted = true
-			return nil
-		})
-		if !accepted {
-			require.ErrorIs(t, err, fencing.ErrStale)
-		}
-		return accepted
+	x := bun.NewDB(db, sqlitedialect.New())
+	tx, err := x.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	for _, handle := range []sqlguard.Tx{x, tx, &tx} {
+		require.ErrorIs(t, guard.Claim(t.Context(), handle, write("a", 5)), sqlguard.ErrOption)
+		require.ErrorIs(t, guard.Derive(t.Context(), handle, write("a", 5)), sqlguard.ErrOption)
+		_, err := guard.Seen(t.Context(), handle, "a")
+		require.ErrorIs(t, err, sqlguard.ErrOption)
 	}
-	require.True(t, spend(write("accounts/0", 5), 10))
-	require.True(t, spend(write("accounts/0", 5), 11))
-	require.False(t, spend(write("accounts/0", 4), 99))
-	require.Equal(t, []int{11}, balances(t, db))
+	require.NoError(t, guard.Claim(t.Context(), tx.Tx, write("a", 5)), "the handle inside")
+	require.NoError(t, tx.Commit())
+	requireGuards(t, guard, x.DB, "b")
+}
+
+// The verdict of a statement that is sent by other means than this package's.
+func TestStatementTellsItsVerdict(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		for _, c := range []struct {
+			fence    fencing.Fence
+			accepted bool
+		}{
+			{write("a", 5), true}, {write("a", 5), true}, {read("a", 7), true}, {write("a", 6), false}, {read("a", 4), false},
+		} {
+			query, args, err := guard.Statement(c.fence)
+			require.NoError(t, err)
+			result, err := db.Exec(query, args...)
+			require.NoError(t, err)
+			verdict, want := result.RowsAffected, int64(1)
+			if store.Dialect == sqlguard.MySQL {
+				verdict, want = result.LastInsertId, int64(c.fence.Token)+1
+			}
+			got, err := verdict()
+			require.NoError(t, err)
+			require.Equal(t, c.accepted, got > 0 && got <= want, "%v: %d", c.fence, got)
+		}
+	})
 }
 
 // statements records what a connection sends.
@@ -117,10 +119,6 @@ func TestStatementsThatTheGuardAdds(t *testing.T) {
 	guard := newGuard(t, store, db)
 	makeAccounts(t, db, 1)
 
-	work := func(_ context.Context, tx *sql.Tx) error {
-		_, err := tx.Exec(`SELECT 1`)
-		return err
-	}
 	sentBy := func(do func() error) []string {
 		sent.texts = nil
 		require.NoError(t, do())
@@ -129,7 +127,7 @@ func TestStatementsThatTheGuardAdds(t *testing.T) {
 	const look = `SELECT coalesce(current_setting('fencelock.mark', true), '')`
 	for _, token := range []fencing.Token{5, 5, 6} { // a new row, an equal token, a newer one
 		f := write("a", token)
-		texts := sentBy(func() error { return guard.Do(t.Context(), db, f, work) })
+		texts := sentBy(func() error { return guard.Do(t.Context(), db, f, send(`SELECT 1`)) })
 		require.Len(t, texts, 5)
 		require.Contains(t, texts[1], `INSERT INTO "fencelock_guard"`)
 		texts[1] = "claim"
@@ -144,32 +142,11 @@ func TestStatementsThatTheGuardAdds(t *testing.T) {
 			`SELECT max_write, max_read FROM "fencelock_guard" WHERE resource = $1` +
 				` AND set_config('fencelock.mark', $2::text, true) = $2::text`,
 			`SELECT 1`, look, "commit",
-		}, sentBy(func() error { return guard.Do(t.Context(), db, f, work) }))
+		}, sentBy(func() error { return guard.Do(t.Context(), db, f, send(`SELECT 1`)) }))
 
 		require.Len(t, sentBy(func() error { return guard.Claim(t.Context(), db, f) }), 1)
 		require.Len(t, sentBy(func() error { return guard.Derive(t.Context(), db, f) }), 1)
 		require.Len(t, sentBy(func() error { return update(t, store.Dialect, db, 0, 1, token) }), 1)
 		require.Len(t, sentBy(func() error { return upsert(t, store.Dialect, db, 0, 1, token) }), 1)
 	}
-}
-
-// beginHook lets something happen just before a transaction begins.
-type beginHook struct {
-	*sql.DB
-	before func()
-}
-
-func (h beginHook) BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
-	h.before()
-	return h.DB.BeginTx(ctx, opts)
-}
-
-// forgetful deletes the registers before each query.
-type forgetful struct{ *sql.DB }
-
-func (f forgetful) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	if _, err := f.ExecContext(ctx, `DELETE FROM fencelock_guard`); err != nil {
-		panic(err)
-	}
-	return f.DB.QueryRowContext(ctx, query, args...)
 }

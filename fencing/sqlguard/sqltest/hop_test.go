@@ -15,6 +15,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/httpfence"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -85,36 +86,73 @@ func Example_twoHops() {
 // out without its noticing is refused by the database, two services away.
 func TestFromTheLeaseToTheDatabase(t *testing.T) {
 	redis := testredis.Start(t)
-	for _, store := range servers.Stores() {
-		t.Run(store.Name, func(t *testing.T) {
-			db := store.Open(t)
-			guard := newGuard(t, store, db)
-			makeAccounts(t, db, 8)
-			bank := httptest.NewServer(newBank(db, guard))
-			defer bank.Close()
-			shop := httptest.NewServer(newShop(bank.URL))
-			defer shop.Close()
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		makeAccounts(t, db, 8)
+		bank := httptest.NewServer(newBank(db, guard))
+		defer bank.Close()
+		shop := httptest.NewServer(newShop(bank.URL))
+		defer shop.Close()
 
-			locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(store.Name))
+		locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(store.Name))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, locker.Close()) }()
+
+		paused, err := locker.Lock(t.Context(), "accounts/7", rwlock.WithTTL(500*time.Millisecond), rwlock.WithoutRenewal())
+		require.NoError(t, err)
+		unaware := context.WithoutCancel(paused.Context(t.Context()))
+		require.NoError(t, post(unaware, shop.URL))
+
+		// Granted when the first lease has expired.
+		lease, err := locker.Lock(t.Context(), "accounts/7")
+		require.NoError(t, err)
+		ctx := lease.Context(t.Context())
+		require.NoError(t, post(ctx, shop.URL))
+		require.NoError(t, post(ctx, shop.URL))
+
+		err = post(unaware, shop.URL)
+		require.Equal(t, &fencing.StaleError{Resource: "accounts/7", Got: paused.Token(), Seen: lease.Token()}, err)
+		require.Equal(t, -30, balances(t, db)[7])
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// Writers of one process follow each other under one lease on Redis, each with a token of its own: one that writes
+// after its Unlock is refused as soon as its successor has written, be that the next writer, or a reader that has
+// become one.
+func TestALateWriterOfTheSameProcess(t *testing.T) {
+	redis := testredis.Start(t)
+	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
+		makeAccounts(t, db, 1)
+		locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(store.Name))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, locker.Close()) }()
+		mu := locker.RWMutex("a", rwlock.WithLinger(time.Minute))
+		save := func(ctx context.Context, balance int) error {
+			fence, err := fencing.Require(ctx, "a")
 			require.NoError(t, err)
-			defer func() { require.NoError(t, locker.Close()) }()
+			return guard.Do(context.WithoutCancel(ctx), db, fence, func(ctx context.Context, tx *sql.Tx) error {
+				return updateBalance(ctx, tx, store.Dialect, 0, balance)
+			})
+		}
 
-			paused, err := locker.Lock(t.Context(), "accounts/7", rwlock.WithTTL(500*time.Millisecond), rwlock.WithoutRenewal())
-			require.NoError(t, err)
-			unaware := context.WithoutCancel(paused.Context(t.Context()))
-			require.NoError(t, post(unaware, shop.URL))
+		require.NoError(t, mu.Lock(t.Context()))
+		late, first := mu.Context(t.Context()), mu.Token()
+		require.NoError(t, save(late, 10))
+		require.NoError(t, mu.Unlock(t.Context()))
+		require.NoError(t, mu.Lock(t.Context()))
+		second := mu.Context(t.Context())
+		require.NoError(t, save(second, 20))
+		require.Equal(t, &fencing.StaleError{Resource: "a", Got: first, Seen: mu.Token()}, save(late, 11))
+		require.NoError(t, save(second, 21))
+		token := mu.Token()
+		require.NoError(t, mu.Unlock(t.Context()))
 
-			// Granted when the first lease has expired.
-			lease, err := locker.Lock(t.Context(), "accounts/7")
-			require.NoError(t, err)
-			ctx := lease.Context(t.Context())
-			require.NoError(t, post(ctx, shop.URL))
-			require.NoError(t, post(ctx, shop.URL))
-
-			err = post(unaware, shop.URL)
-			require.Equal(t, &fencing.StaleError{Resource: "accounts/7", Got: paused.Token(), Seen: lease.Token()}, err)
-			require.Equal(t, -30, balances(t, db)[7])
-			require.NoError(t, lease.Release(t.Context()))
-		})
-	}
+		require.NoError(t, mu.RLock(t.Context()))
+		require.NoError(t, mu.Upgrade(t.Context()))
+		require.NoError(t, save(mu.Context(t.Context()), 30))
+		require.Equal(t, &fencing.StaleError{Resource: "a", Got: token, Seen: mu.Token()}, save(second, 22))
+		require.Equal(t, []int{30}, balances(t, db))
+		require.NoError(t, mu.Unlock(t.Context()))
+		require.EqualValues(t, 1, locker.Stats().Acquired, "under one lease")
+	})
 }

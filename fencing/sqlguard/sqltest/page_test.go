@@ -61,13 +61,9 @@ func TestOldRowsOfTheGuardTableAreDeleted(t *testing.T) {
 			_, err := db.Exec(statement)
 			require.NoError(t, err)
 		}
-		for name, want := range map[string]fencing.Registers{
+		requireSeen(t, guard, db, map[string]fencing.Registers{
 			"old": {}, "read lately": {MaxRead: shown}, "written lately": {MaxWrite: shown},
-		} {
-			seen, err := guard.Seen(t.Context(), db, name)
-			require.NoError(t, err)
-			require.Equal(t, want, seen, name)
-		}
+		})
 	})
 }
 
@@ -83,17 +79,5 @@ func TestFenceColumnThatIsAdded(t *testing.T) {
 		}
 		require.NoError(t, update(t, d, db, 0, 60, 1))
 		require.ErrorIs(t, update(t, d, db, 0, 70, 0), fencing.ErrStale)
-	})
-}
-
-// A column of floating point rounds tokens, which is seen where a fence is looked up.
-func TestFenceColumnOfFloatingPoint(t *testing.T) {
-	onEveryRowStore(t, func(t *testing.T, d sqlguard.Dialect, db *sql.DB) {
-		_, err := db.Exec(`CREATE TABLE accounts (
-			id BIGINT NOT NULL PRIMARY KEY, balance BIGINT NOT NULL, fence REAL NOT NULL)`)
-		require.NoError(t, err)
-		_, err = db.Exec(`INSERT INTO accounts VALUES (0, 50, 1763712345678901)`)
-		require.NoError(t, err)
-		require.ErrorIs(t, update(t, d, db, 0, 80, 7), sqlguard.ErrNoVerdict)
 	})
 }

@@ -1,21 +1,16 @@
 package sqltest_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
 	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
-	"github.com/seed74116694/fencelock/internal/test/testredis"
-	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // texts are the recipes of a dialect.
@@ -82,27 +77,19 @@ func onEveryRowStore(t *testing.T, test func(*testing.T, sqlguard.Dialect, *sql.
 func TestFenceColumn(t *testing.T) {
 	onEveryRowStore(t, func(t *testing.T, d sqlguard.Dialect, db *sql.DB) {
 		makeAccounts(t, db, 1)
-		require.NoError(t, update(t, d, db, 0, 10, 5))
-		require.NoError(t, update(t, d, db, 0, 10, 5), "the same values again")
-		require.NoError(t, update(t, d, db, 0, 11, 5), "the same token again")
-		require.NoError(t, update(t, d, db, 0, 11, 7))
-		require.Equal(t, &fencing.StaleError{Resource: "accounts/0", Got: 6, Seen: 7}, update(t, d, db, 0, 99, 6))
-		require.ErrorIs(t, update(t, d, db, 1, 99, 6), sqlguard.ErrNoRow)
-		require.NotErrorIs(t, update(t, d, db, 1, 99, 6), fencing.ErrStale)
-		require.Equal(t, []int{11}, balances(t, db))
-	})
-}
-
-func TestFencedUpsert(t *testing.T) {
-	onEveryRowStore(t, func(t *testing.T, d sqlguard.Dialect, db *sql.DB) {
-		makeAccounts(t, db, 0)
-		require.NoError(t, upsert(t, d, db, 0, 10, 5), "inserts")
-		require.NoError(t, upsert(t, d, db, 0, 10, 5), "the same values again")
-		require.NoError(t, upsert(t, d, db, 0, 11, 5), "the same token again")
-		require.NoError(t, upsert(t, d, db, 0, 11, 7))
-		require.Equal(t, &fencing.StaleError{Resource: "accounts/0", Got: 6, Seen: 7}, upsert(t, d, db, 0, 99, 6))
-		require.NoError(t, upsert(t, d, db, 1, 20, 6))
-		require.Equal(t, []int{11, 20}, balances(t, db))
+		for id, put := range map[int]func(testing.TB, sqlguard.Dialect, sqlguard.Tx, int, int, fencing.Token) error{
+			0: update, 1: upsert, // which inserts account 1
+		} {
+			require.NoError(t, put(t, d, db, id, 10, 5))
+			require.NoError(t, put(t, d, db, id, 10, 5), "the same values again")
+			require.NoError(t, put(t, d, db, id, 11, 5), "the same token again")
+			require.NoError(t, put(t, d, db, id, 11, 7))
+			stale := &fencing.StaleError{Resource: account(id, 0).Resource, Got: 6, Seen: 7}
+			require.Equal(t, stale, put(t, d, db, id, 99, 6))
+		}
+		require.Equal(t, []int{11, 11}, balances(t, db))
+		require.ErrorIs(t, update(t, d, db, 2, 99, 6), sqlguard.ErrNoRow)
+		require.NotErrorIs(t, update(t, d, db, 2, 99, 6), fencing.ErrStale)
 	})
 }
 
@@ -125,27 +112,6 @@ func TestRefusedUpdateInATransactionWithASnapshot(t *testing.T) {
 	require.ErrorIs(t, upsert(t, store.Dialect, old, 0, 99, 5), fencing.ErrStale)
 }
 
-// The row came into being after the UPDATE had found none: nothing was written,
-// so it must not count as success. With an equal token MySQL cannot tell it from
-// a row that was there; only statements of one holder can do that to each other.
-func TestRowThatAppearsAfterTheUpdate(t *testing.T) {
-	onEveryRowStore(t, func(t *testing.T, d sqlguard.Dialect, db *sql.DB) {
-		makeAccounts(t, db, 0)
-		text := textsOf(d)
-		for id, token := range []fencing.Token{4, 5} {
-			if d == sqlguard.MySQL && token == 5 {
-				continue
-			}
-			result, err := db.Exec(text.update, 10, 5, id, 5)
-			require.NoError(t, err)
-			_, err = db.Exec(fmt.Sprintf(`INSERT INTO accounts VALUES (%d, 0, %d)`, id, token))
-			require.NoError(t, err)
-			err = d.CheckUpdate(t.Context(), db, account(id, 5), result, text.lookup, id)
-			require.ErrorIs(t, err, sqlguard.ErrNoRow)
-		}
-	})
-}
-
 func TestLookupThatFails(t *testing.T) {
 	onEveryRowStore(t, func(t *testing.T, d sqlguard.Dialect, db *sql.DB) {
 		makeAccounts(t, db, 0)
@@ -156,134 +122,6 @@ func TestLookupThatFails(t *testing.T) {
 		require.NotErrorIs(t, err, fencing.ErrStale)
 		require.NotErrorIs(t, err, sqlguard.ErrNoRow)
 	})
-}
-
-// locker is one process's access to a lock service.
-type locker interface {
-	lock(ctx context.Context, resource string) (lease, error)
-}
-
-type lease interface {
-	fence() fencing.Fence
-	pause() // while the holder is stalled, its lease ends
-	lost() bool
-	unlock()
-}
-
-// ledger is a lock service without a clock: exclusive, with increasing tokens, and
-// with leases that end at the one moment that matters.
-type ledger struct {
-	mu      sync.Mutex
-	changed sync.Cond
-	token   fencing.Token
-	held    map[string]fencing.Token
-}
-
-func newLedger() *ledger {
-	l := &ledger{held: map[string]fencing.Token{}}
-	l.changed.L = &l.mu
-	return l
-}
-
-func (l *ledger) lock(_ context.Context, resource string) (lease, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for l.held[resource] != 0 {
-		l.changed.Wait()
-	}
-	l.token++
-	l.held[resource] = l.token
-	return entry{l, write(resource, l.token)}, nil
-}
-
-type entry struct {
-	ledger *ledger
-	f      fencing.Fence
-}
-
-func (e entry) fence() fencing.Fence { return e.f }
-
-func (e entry) pause() { e.unlock() }
-
-func (e entry) lost() bool {
-	e.ledger.mu.Lock()
-	defer e.ledger.mu.Unlock()
-	return e.ledger.held[e.f.Resource] != e.f.Token
-}
-
-func (e entry) unlock() {
-	e.ledger.mu.Lock()
-	defer e.ledger.mu.Unlock()
-	if e.ledger.held[e.f.Resource] == e.f.Token {
-		delete(e.ledger.held, e.f.Resource)
-		e.ledger.changed.Broadcast()
-	}
-}
-
-// leaseTTL is short for the test's sake. A session takes some 20 ms; one that takes
-// longer than this is a stalled holder that nobody had planned.
-const leaseTTL = 250 * time.Millisecond
-
-// remote is a locker of this module's own, on a Redis. Its leases are not renewed,
-// as those of a process that stands still, so they end while the holder is
-// stalled; that the holder notices nothing is up to it.
-type remote struct{ locker *rwlock.Locker }
-
-func newRemote(t *testing.T, server *testredis.Server) remote {
-	t.Helper()
-	locker, err := rwlock.New(server.Client(t), rwlock.WithTTL(leaseTTL), rwlock.WithoutRenewal())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, locker.Close()) })
-	return remote{locker}
-}
-
-func (r remote) lock(ctx context.Context, resource string) (lease, error) {
-	held, err := r.locker.Lock(ctx, resource)
-	if err != nil {
-		return nil, err
-	}
-	return remoteLease{held, held.Fence()}, nil
-}
-
-type remoteLease struct {
-	lease *rwlock.Lease
-	f     fencing.Fence
-}
-
-func (l remoteLease) fence() fencing.Fence { return l.f }
-
-func (remoteLease) pause() {}
-
-func (l remoteLease) lost() bool { return l.lease.Err() != nil }
-
-func (l remoteLease) unlock() { _ = l.lease.Release(context.Background()) } // it may be lost
-
-// Whatever becomes of a read, its connection writes as before.
-func TestReadsLeaveNothingBehindOnTheConnection(t *testing.T) {
-	store := servers.Store("SQLite")
-	db := store.Open(t)
-	guard := newGuard(t, store, db)
-	db.SetMaxOpenConns(1)
-	makeAccounts(t, db, 1)
-	spoil := func(_ context.Context, tx *sql.Tx) error {
-		_, err := tx.Exec(`UPDATE accounts SET balance = -1 WHERE id = 0`)
-		return err
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	require.ErrorIs(t, guard.Do(ctx, db, read("a", 5), spoil), sqlguard.ErrReadOnly)
-	require.ErrorIs(t, guard.Do(ctx, db, read("a", 5), func(ctx context.Context, tx *sql.Tx) error {
-		defer cancel()
-		return spoil(ctx, tx)
-	}), context.Canceled)
-	require.PanicsWithValue(t, "boom", func() {
-		_ = guard.Do(t.Context(), db, read("a", 5), func(ctx context.Context, tx *sql.Tx) error {
-			require.NoError(t, spoil(ctx, tx))
-			panic("boom")
-		})
-	})
-	require.Equal(t, []int{0}, balances(t, db))
-	require.NoError(t, guard.Do(t.Context(), db, write("a", 6), spoil))
-	require.Equal(t, []int{-1}, balances(t, db))
 }
 
 // A register that no holder has raised, such as one that was written by hand, and to which no one can be added.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,25 +18,25 @@ import (
 	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
 )
 
+type storeTest = func(*testing.T, sqltest.Store, *sql.DB, *sqlguard.Guard)
+
 // onEveryStore runs a test on each store with a fresh database and guard table.
-func onEveryStore(t *testing.T, test func(*testing.T, sqltest.Store, *sql.DB, *sqlguard.Guard)) {
+func onEveryStore(t *testing.T, test storeTest) {
 	t.Helper()
-	onStores(t, servers.Stores(), test)
+	onStores(t, test, "PostgreSQL", "MariaDB", "MySQL", "SQLite")
 }
 
 // onEveryServer leaves out SQLite, which has one writer at a time, and so no deadlocks.
-func onEveryServer(t *testing.T, test func(*testing.T, sqltest.Store, *sql.DB, *sqlguard.Guard)) {
+func onEveryServer(t *testing.T, test storeTest) {
 	t.Helper()
-	isFile := func(store sqltest.Store) bool { return store.Dialect == sqlguard.SQLite }
-	onStores(t, slices.DeleteFunc(servers.Stores(), isFile), test)
+	onStores(t, test, "PostgreSQL", "MariaDB", "MySQL")
 }
 
-func onStores(
-	t *testing.T, stores []sqltest.Store, test func(*testing.T, sqltest.Store, *sql.DB, *sqlguard.Guard),
-) {
+func onStores(t *testing.T, test storeTest, names ...string) {
 	t.Helper()
-	for _, store := range stores {
-		t.Run(store.Name, func(t *testing.T) {
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			store := servers.Store(name)
 			db := store.Open(t)
 			test(t, store, db, newGuard(t, store, db))
 		})
@@ -58,63 +59,42 @@ func write(resource string, token fencing.Token) fencing.Fence {
 	return fencing.Fence{Resource: resource, Token: token, Mode: fencing.Write}
 }
 
-// history is the plain model: all accesses that were committed, and a verdict by
-// looking at every one of them.
-type history []fencing.Fence
-
-func (h history) accepts(f fencing.Fence, derived bool) bool {
-	for _, past := range h {
-		if past.Token > f.Token && (past.Mode == fencing.Write || f.Mode == fencing.Write && !derived) {
-			return false
-		}
-	}
-	return true
-}
-
-func (h history) registers() (seen fencing.Registers) {
-	for _, past := range h {
-		seen = seen.Raise(past)
-	}
-	return seen
-}
-
 var errUndo = errors.New("undo")
 
-// step makes one access in the way that kind says; undo rolls it back. It returns
-// whether the access ran.
-func step(t *testing.T, db *sql.DB, guard *sqlguard.Guard, kind int, f fencing.Fence, undo bool) (bool, error) {
-	ran := false
-	work := func(context.Context, *sql.Tx) error {
-		ran = true
-		if undo {
-			return errUndo
-		}
+func nothing(context.Context, *sql.Tx) error { return nil }
+
+// unreached is work under a fence that is refused.
+func unreached(t *testing.T) work {
+	return func(context.Context, *sql.Tx) error {
+		t.Error("work ran under a fence that is refused")
 		return nil
-	}
-	own := func(check func(context.Context, sqlguard.Tx, fencing.Fence) error) error {
-		tx, err := db.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
-		defer func() { _ = tx.Rollback() }()
-		if err := check(t.Context(), tx, f); err != nil {
-			return err
-		}
-		if err := work(t.Context(), tx); err != nil {
-			return err
-		}
-		return tx.Commit()
-	}
-	switch kind {
-	case 0:
-		return ran, guard.Do(t.Context(), db, f, work)
-	case 1:
-		err := own(guard.Claim)
-		return ran, err
-	default:
-		err := own(guard.Derive)
-		return ran, err
 	}
 }
 
+// ownTransaction runs inside in a transaction of db that begins with a check.
+func ownTransaction(
+	t *testing.T, db *sql.DB, f fencing.Fence, check func(context.Context, sqlguard.Tx, fencing.Fence) error,
+	inside work,
+) error {
+	return unguarded(t.Context(), db, f, func(ctx context.Context, tx *sql.Tx) error {
+		if err := check(ctx, tx, f); err != nil {
+			return err
+		}
+		return inside(ctx, tx)
+	})
+}
+
+// anyFences are up to limit fences of as many resources, of which some are stale.
+func anyFences(rng *rand.Rand, limit int) (fences []fencing.Fence) {
+	for _, i := range rng.Perm(3)[:1+rng.IntN(limit)] {
+		mode := fencing.Mode(1 + rng.IntN(2))
+		fences = append(fences, fencing.Fence{Resource: fmt.Sprint(i), Token: fencing.Token(1 + rng.IntN(40)), Mode: mode})
+	}
+	return fences
+}
+
+// Every kind of access against the rule in Go: whether the work runs, what a refusal says, and which registers rise
+// unless the work is undone.
 func TestRuleAgreesWithTheModel(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		seed := uint64(time.Now().UnixNano())
@@ -124,74 +104,77 @@ func TestRuleAgreesWithTheModel(t *testing.T) {
 		if store.Dialect == sqlguard.SQLite {
 			rounds = 100
 		}
-		for round := range rounds {
-			model := map[string]history{}
+		for range rounds {
+			_, err := db.Exec(`DELETE FROM fencelock_guard`)
+			require.NoError(t, err)
+			model := map[string]fencing.Registers{}
 			for range 60 {
-				f := read(fmt.Sprintf("%d/%d", round, rng.IntN(3)), fencing.Token(1+rng.IntN(40)))
-				if rng.IntN(2) == 0 {
-					f.Mode = fencing.Write
+				kind, undo, ran := rng.IntN(4), rng.IntN(4) == 0, false
+				fences := anyFences(rng, []int{1, 1, 1, 3}[kind])
+				inside := func(context.Context, *sql.Tx) error {
+					ran = true
+					if undo {
+						return errUndo
+					}
+					return nil
 				}
-				kind, undo := rng.IntN(3), rng.IntN(4) == 0
-				past, derived := model[f.Resource], kind == 2
-
-				ran, err := step(t, db, guard, kind, f, undo)
-				about := fmt.Sprintf("%v kind=%d undo=%t after %v", f, kind, undo, past)
-				require.Equal(t, past.accepts(f, derived), ran, about)
-				switch {
-				case !ran:
-					requireStale(t, err, f, past.registers(), derived)
-				case undo:
-					require.ErrorIs(t, err, errUndo, about)
+				var got error
+				switch kind {
+				case 0:
+					got = guard.Do(t.Context(), db, fences[0], inside)
+				case 1:
+					got = ownTransaction(t, db, fences[0], guard.Claim, inside)
+				case 2:
+					got = ownTransaction(t, db, fences[0], guard.Derive, inside)
 				default:
-					require.NoError(t, err, about)
+					got = guard.DoAll(t.Context(), db, fences, inside)
 				}
-				// A read of Do has committed its claim before its work began.
-				committed := ran && (!undo || kind == 0 && f.Mode == fencing.Read)
-				if committed && !derived {
-					model[f.Resource] = append(past, f)
+				want := refusal(model, fences, kind == 2)
+				about := fmt.Sprintf("%v kind=%d undo=%t after %v", fences, kind, undo, model)
+				require.Equal(t, want == nil, ran, about)
+				if undo && ran {
+					require.ErrorIs(t, got, errUndo, about)
+				} else {
+					require.Equal(t, want, got, about)
 				}
-				seen, err := guard.Seen(t.Context(), db, f.Resource)
-				require.NoError(t, err)
-				require.Equal(t, model[f.Resource].registers(), seen, about)
+				// A read of Do and DoAll has committed its claims before its work began.
+				if ran && kind != 2 && (!undo || kind != 1 && onlyReads(fences)) {
+					for _, f := range fences {
+						model[f.Resource] = model[f.Resource].Raise(f)
+					}
+				}
+				requireSeen(t, guard, db, map[string]fencing.Registers{"0": model["0"], "1": model["1"], "2": model["2"]})
 			}
 		}
 	})
 }
 
-// requireStale also asks for the same numbers as the rule of package fencing gives.
-func requireStale(t *testing.T, err error, f fencing.Fence, seen fencing.Registers, derived bool) {
-	t.Helper()
-	want := seen.Check(f)
-	if derived {
-		want = seen.CheckDerived(f)
+// refusal returns the first refusal in the order of the resources.
+func refusal(model map[string]fencing.Registers, fences []fencing.Fence, derived bool) error {
+	sorted := slices.SortedFunc(slices.Values(fences), func(a, b fencing.Fence) int {
+		return strings.Compare(a.Resource, b.Resource)
+	})
+	for _, f := range sorted {
+		check := model[f.Resource].Check
+		if derived {
+			check = model[f.Resource].CheckDerived
+		}
+		if err := check(f); err != nil {
+			return err
+		}
 	}
-	require.ErrorIs(t, err, fencing.ErrStale)
-	var stale *fencing.StaleError
-	require.ErrorAs(t, err, &stale)
-	require.Equal(t, want, error(stale))
+	return nil
 }
 
-func TestInvalidFencesAreRefusedUnsent(t *testing.T) {
-	guard, err := sqlguard.New(sqlguard.SQLite)
-	require.NoError(t, err)
-	db := servers.Store("SQLite").Open(t) // no guard table in it
-	work := func(context.Context, *sql.Tx) error { t.Error("work ran"); return nil }
-	for name, c := range map[string]struct {
-		fence fencing.Fence
-		want  error
-	}{
-		"no token":      {write("a", 0), fencing.ErrMissing},
-		"no mode":       {fencing.Fence{Resource: "a", Token: 1}, fencing.ErrMalformed},
-		"no resource":   {write("", 1), fencing.ErrMalformed},
-		"not UTF-8":     {read("\xff", 1), fencing.ErrMalformed},
-		"token too big": {read("a", fencing.MaxToken+1), fencing.ErrMalformed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.ErrorIs(t, guard.Do(t.Context(), db, c.fence, work), c.want)
-			require.ErrorIs(t, guard.Claim(t.Context(), db, c.fence), c.want)
-			require.ErrorIs(t, guard.Derive(t.Context(), db, c.fence), c.want)
-			_, _, err := guard.Statement(c.fence)
-			require.ErrorIs(t, err, c.want)
-		})
+func onlyReads(fences []fencing.Fence) bool {
+	return !slices.ContainsFunc(fences, func(f fencing.Fence) bool { return f.Mode == fencing.Write })
+}
+
+func requireSeen(t *testing.T, guard *sqlguard.Guard, db *sql.DB, want map[string]fencing.Registers) {
+	t.Helper()
+	for resource, registers := range want {
+		seen, err := guard.Seen(t.Context(), db, resource)
+		require.NoError(t, err)
+		require.Equal(t, registers, seen, resource)
 	}
 }
