@@ -1,10 +1,8 @@
 package fencing_test
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,14 +19,11 @@ func TestResetAfterATokenFromTheFuture(t *testing.T) {
 	require.ErrorIs(t, w.Claim(write("a", 20)), fencing.ErrStale, "every holder is refused")
 
 	require.NoError(t, w.Reset(t.Context(), write("a", 20)))
-	maxRead, maxWrite := w.Seen("a")
-	require.EqualValues(t, 20, maxRead)
-	require.EqualValues(t, 20, maxWrite)
+	requireSeen(t, &w, "a", 20, 20)
 	require.ErrorIs(t, w.Claim(read("a", 19)), fencing.ErrStale, "what is older than the repair stays out")
 	require.ErrorIs(t, w.Claim(write("a", 19)), fencing.ErrStale)
 	require.NoError(t, w.Claim(write("a", 21)))
-	_, maxWrite = w.Seen("b")
-	require.EqualValues(t, 99, maxWrite, "another resource")
+	requireSeen(t, &w, "b", 0, 99)
 }
 
 func TestResetRefusesWhatIsNoWritersFence(t *testing.T) {
@@ -38,30 +33,7 @@ func TestResetRefusesWhatIsNoWritersFence(t *testing.T) {
 	require.ErrorIs(t, w.Reset(t.Context(), fencing.Fence{Resource: "a", Token: 9}), fencing.ErrMalformed)
 	require.ErrorIs(t, w.Reset(t.Context(), write("a", 0)), fencing.ErrMissing)
 	require.ErrorIs(t, w.Reset(t.Context(), write("a", fencing.MaxToken+1)), fencing.ErrMalformed)
-	_, maxWrite := w.Seen("a")
-	require.EqualValues(t, 10, maxWrite)
-}
-
-// A reader is under way: another reader would not have to wait for it.
-func TestResetWaitsForAccessesUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var w fencing.Watermark
-		under, end, reset := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		go func() {
-			_ = w.Do(t.Context(), read("a", 99), func(context.Context) error {
-				close(under)
-				<-end
-				return nil
-			})
-		}()
-		<-under
-		go func() { reset <- w.Reset(t.Context(), write("a", 20)) }()
-		synctest.Wait()
-		require.Empty(t, reset)
-		close(end)
-		require.NoError(t, <-reset)
-		require.NoError(t, w.Claim(write("a", 21)))
-	})
+	requireSeen(t, &w, "a", 0, 10)
 }
 
 // The command of docs/fencing.md, "A token from the far future".

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,40 +15,6 @@ import (
 )
 
 func nothing(context.Context) error { return nil }
-
-func TestWatermarkStory(t *testing.T) {
-	var w fencing.Watermark
-	ctx := t.Context()
-
-	require.NoError(t, w.Do(ctx, write("a", 10), nothing))
-	require.NoError(t, w.Do(ctx, write("a", 10), nothing), "a holder writes more than once")
-	require.NoError(t, w.Do(ctx, read("a", 12), nothing))
-	require.NoError(t, w.Do(ctx, read("a", 11), nothing), "readers never fence each other off")
-	require.ErrorIs(t, w.Do(ctx, write("a", 10), nothing), fencing.ErrStale, "a newer reader has read")
-	require.NoError(t, w.Derive(ctx, read("a", 10), nothing), "nothing newer has been written")
-	require.NoError(t, w.Do(ctx, write("a", 13), nothing))
-	require.ErrorIs(t, w.Do(ctx, read("a", 12), nothing), fencing.ErrStale)
-	require.ErrorIs(t, w.Derive(ctx, read("a", 12), nothing), fencing.ErrStale, "an outdated cache fill")
-
-	maxRead, maxWrite := w.Seen("a")
-	require.EqualValues(t, 12, maxRead)
-	require.EqualValues(t, 13, maxWrite)
-
-	require.NoError(t, w.Do(ctx, write("b", 1), nothing), "another resource's tokens mean nothing here")
-	maxRead, maxWrite = w.Seen("never")
-	require.Zero(t, maxRead)
-	require.Zero(t, maxWrite)
-}
-
-func TestWatermarkClaimBeforeTheFirstRead(t *testing.T) {
-	var w fencing.Watermark
-	require.NoError(t, w.Claim(read("a", 12)))
-	require.ErrorIs(t, w.Do(t.Context(), write("a", 11), nothing), fencing.ErrStale)
-	require.NoError(t, w.Claim(write("a", 13)))
-	require.ErrorIs(t, w.Do(t.Context(), read("a", 12), nothing), fencing.ErrStale)
-	require.ErrorIs(t, w.Claim(read("a", 12)), fencing.ErrStale)
-	require.ErrorIs(t, w.Claim(write("a", 12)), fencing.ErrStale)
-}
 
 func TestWatermarkRefusalRunsNothingAndRaisesNothing(t *testing.T) {
 	var w fencing.Watermark
@@ -68,6 +32,7 @@ func TestWatermarkRefusalRunsNothingAndRaisesNothing(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, do(ended, write("a", 11), access), context.Canceled)
+		require.ErrorContains(t, do(t.Context(), write("a", 11), nil), `"a" is nil`)
 	}
 	maxRead, maxWrite := w.Seen("a")
 	require.Zero(t, maxRead)
@@ -118,47 +83,35 @@ func TestWatermarkReadersRunSideBySide(t *testing.T) {
 	}
 }
 
-func TestWatermarkWriteRunsAlone(t *testing.T) {
-	for name, second := range map[string]func(w *fencing.Watermark) error{
-		"write":  func(w *fencing.Watermark) error { return w.Do(context.Background(), write("a", 8), nothing) },
-		"read":   func(w *fencing.Watermark) error { return w.Do(context.Background(), read("a", 8), nothing) },
-		"derive": func(w *fencing.Watermark) error { return w.Derive(context.Background(), read("a", 8), nothing) },
-		"claim":  func(w *fencing.Watermark) error { return w.Claim(read("a", 8)) },
+func TestWatermarkAccessesThatWait(t *testing.T) {
+	ctx := context.Background()
+	for name, tt := range map[string]struct {
+		first  fencing.Fence
+		second func(w *fencing.Watermark) error
+	}{
+		"write":  {read("a", 7), func(w *fencing.Watermark) error { return w.Do(ctx, write("a", 8), nothing) }},
+		"read":   {write("a", 7), func(w *fencing.Watermark) error { return w.Do(ctx, read("a", 8), nothing) }},
+		"derive": {write("a", 7), func(w *fencing.Watermark) error { return w.Derive(ctx, read("a", 8), nothing) }},
+		"claim":  {write("a", 7), func(w *fencing.Watermark) error { return w.Claim(read("a", 8)) }},
+		"reset":  {read("a", 7), func(w *fencing.Watermark) error { return w.Reset(ctx, write("a", 6)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w fencing.Watermark
-				finish := busy(t, w.Do, write("a", 7))
+				finish := busy(t, w.Do, tt.first)
 				ended := make(chan error, 1)
-				go func() { ended <- second(&w) }()
+				go func() { ended <- tt.second(&w) }()
 				synctest.Wait()
-				require.Empty(t, ended, "it must wait for the write to end")
-				maxRead, maxWrite := w.Seen("a")
-				require.Zero(t, maxRead, "nor is it seen before")
-				require.EqualValues(t, 7, maxWrite)
-
-				require.ErrorIs(t, w.Do(context.Background(), read("a", 6), nothing), fencing.ErrStale,
+				require.Empty(t, ended, "it must wait for the first to end")
+				seen := fencing.Registers{}.Raise(tt.first)
+				requireSeen(t, &w, "a", seen.MaxRead, seen.MaxWrite) // nor is it seen before
+				require.ErrorIs(t, w.Do(context.Background(), write("a", 6), nothing), fencing.ErrStale,
 					"what is stale already is refused at once")
 				finish()
 				require.NoError(t, <-ended)
 			})
 		})
 	}
-}
-
-func TestWatermarkChecksAgainAfterWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var w fencing.Watermark
-		finish := busy(t, w.Do, write("a", 5))
-		newer, older := make(chan error, 1), make(chan error, 1)
-		go func() { newer <- w.Do(context.Background(), write("a", 9), nothing) }()
-		synctest.Wait()
-		go func() { older <- w.Do(context.Background(), write("a", 7), nothing) }() // not stale yet
-		synctest.Wait()
-		finish()
-		require.NoError(t, <-newer)
-		require.ErrorIs(t, <-older, fencing.ErrStale)
-	})
 }
 
 func TestWatermarkWaitingEndsWithItsContext(t *testing.T) {
@@ -208,144 +161,59 @@ func TestWatermarkLetInAndCancelledAtOnce(t *testing.T) {
 	}
 }
 
-// history is the plain model: it keeps every access that took place and judges a
-// new one by looking at all of them.
-type history struct{ accesses []fencing.Fence }
-
-func (h *history) accepts(f fencing.Fence, derived bool) bool {
-	for _, past := range h.accesses {
-		newer := past.Token > f.Token
-		if newer && (past.Mode == fencing.Write || f.Mode == fencing.Write && !derived) {
-			return false
-		}
-	}
-	return true
-}
-
-func (h *history) newest(mode fencing.Mode) (newest fencing.Token) {
-	for _, past := range h.accesses {
-		if past.Mode == mode {
-			newest = max(newest, past.Token)
-		}
-	}
-	return newest
-}
-
-func seeded(t *testing.T) *rand.Rand {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
-// anyFence has one of the 40 tokens after from, so some are stale and some are not.
-func anyFence(rng *rand.Rand, from int) fencing.Fence {
-	f := read(fmt.Sprint("r", rng.IntN(3)), fencing.Token(from+1+rng.IntN(40)))
-	if rng.IntN(2) == 0 {
-		f.Mode = fencing.Write
-	}
-	return f
-}
-
-func TestWatermarkAgreesWithTheModel(t *testing.T) {
-	rng := seeded(t)
-	for range 200 {
-		var w fencing.Watermark
-		model := map[string]*history{"r0": {}, "r1": {}, "r2": {}}
-		for range 60 {
-			f := anyFence(rng, 0)
-			h := model[f.Resource]
-			ran, derived := false, false
-			access := func(context.Context) error { ran = true; return nil }
-			var err error
-			switch rng.IntN(3) {
-			case 0:
-				err = w.Do(t.Context(), f, access)
-			case 1:
-				err = w.Claim(f)
-				ran = err == nil
-			case 2:
-				derived = true
-				err = w.Derive(t.Context(), f, access)
-			}
-			require.Equal(t, h.accepts(f, derived), ran, "%v derived=%v after %v", f, derived, h.accesses)
-			if !ran {
-				require.ErrorIs(t, err, fencing.ErrStale)
-				continue
-			}
-			require.NoError(t, err)
-			if !derived {
-				h.accesses = append(h.accesses, f)
-			}
-			maxRead, maxWrite := w.Seen(f.Resource)
-			require.Equal(t, h.newest(fencing.Read), maxRead)
-			require.Equal(t, h.newest(fencing.Write), maxWrite)
-		}
-	}
-}
-
-// overlaps judges concurrent accesses from inside: when one starts, the model must accept it after all that started
-// before; a write must be alone from start to end.
-type overlaps struct {
-	t      *testing.T
-	mu     sync.Mutex
-	model  map[string]*history
-	inside map[string]map[fencing.Mode]int
-}
-
-// observe sees an access start (change is 1) or end (-1).
-func (o *overlaps) observe(f fencing.Fence, derived bool, change int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	mode, past := f.Mode, o.model[f.Resource]
-	if derived {
-		mode = fencing.Read
-	}
-	if change > 0 {
-		if !past.accepts(f, derived) {
-			o.t.Errorf("%v derived=%v ran after %v", f, derived, past.accesses)
-		}
-		if !derived {
-			past.accesses = append(past.accesses, f)
-		}
-	}
-	now := o.inside[f.Resource]
-	now[mode] += change
-	if now[fencing.Write] > 1 || now[fencing.Write] == 1 && now[fencing.Read] > 0 {
-		o.t.Errorf("%v: %d writes beside %d reads", f, now[fencing.Write], now[fencing.Read])
-	}
-}
-
-func TestWatermarkConcurrentAccessesAgreeWithTheModel(t *testing.T) {
-	rng := seeded(t)
-	var w fencing.Watermark
-	o := &overlaps{
-		t: t, model: map[string]*history{"r0": {}, "r1": {}, "r2": {}},
-		inside: map[string]map[fencing.Mode]int{"r0": {}, "r1": {}, "r2": {}},
-	}
-	var workers sync.WaitGroup
-	for range 8 {
-		own := rand.New(rand.NewPCG(rng.Uint64(), 0))
-		workers.Go(func() {
-			for step := range 300 {
-				f, do, derived := anyFence(own, step), w.Do, own.IntN(3) == 0
-				if derived {
-					do = w.Derive
-				}
-				_ = do(context.Background(), f, func(context.Context) error {
-					o.observe(f, derived, +1)
-					runtime.Gosched()
-					o.observe(f, derived, -1)
-					return nil
-				})
-			}
+// anyFences are up to four fences of as many resources, with some of the 30 tokens after from: some of them are stale.
+func anyFences(rng *rand.Rand, from int) (fences []fencing.Fence) {
+	for _, i := range rng.Perm(5)[:1+rng.IntN(4)] {
+		fences = append(fences, fencing.Fence{
+			Resource: fmt.Sprint("r", i), Token: fencing.Token(from + 1 + rng.IntN(30)), Mode: fencing.Mode(1 + rng.IntN(2)),
 		})
 	}
-	workers.Wait()
-	for resource, h := range o.model {
-		require.NotEmpty(t, h.accesses)
-		maxRead, maxWrite := w.Seen(resource)
-		require.Equal(t, h.newest(fencing.Read), maxRead)
-		require.Equal(t, h.newest(fencing.Write), maxWrite)
+	return fences
+}
+
+// The rule, for one fence and for several at once.
+func TestWatermarkAgreesWithRegisters(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 50 {
+		var w fencing.Watermark
+		want := map[string]fencing.Registers{}
+		for range 60 {
+			fences, ran, check := anyFences(rng, 0), false, fencing.Registers.Check
+			access := func(context.Context) error { ran = true; return nil }
+			kind, f := rng.IntN(4), fences[0]
+			if kind == 0 {
+				check = fencing.Registers.CheckDerived
+			}
+			if kind < 3 {
+				fences = fences[:1]
+			}
+			accepted := true
+			for _, f := range fences {
+				accepted = accepted && check(want[f.Resource], f) == nil
+			}
+			var err error
+			switch kind {
+			case 0:
+				err = w.Derive(t.Context(), f, access)
+			case 1:
+				err = w.Do(t.Context(), f, access)
+			case 2:
+				err = w.Claim(f)
+				ran = err == nil
+			case 3:
+				err = w.DoAll(t.Context(), fences, access)
+			}
+			require.Equal(t, accepted, ran, "%d: %v against %v: %v", kind, fences, want, err)
+			require.Equal(t, accepted, err == nil)
+			for _, f := range fences {
+				if accepted && kind > 0 {
+					want[f.Resource] = want[f.Resource].Raise(f)
+				}
+				requireSeen(t, &w, f.Resource, want[f.Resource].MaxRead, want[f.Resource].MaxWrite)
+			}
+		}
 	}
 }
 
