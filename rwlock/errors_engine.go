@@ -48,25 +48,6 @@ func convertError(err error) error {
 	return err
 }
 
-// convertError converts the error of a call of this lease, and adds the name of a released lock.
-func (l *Lease) convertError(err error) error {
-	switch err {
-	case nil:
-		return nil
-	case engine.ErrReleased:
-		return &releasedError{l.Name()}
-	default:
-		return convertError(err)
-	}
-}
-
-// releasedError is ErrReleased with the name of the lock.
-type releasedError struct{ name string }
-
-func (e *releasedError) Error() string { return fmt.Sprintf("%v: lock %q", ErrReleased, e.name) }
-
-func (e *releasedError) Unwrap() error { return ErrReleased }
-
 // callError converts the error of an acquisition, a renewal or a release. Each kind matches one sentinel error. A held
 // lock is no fault, and the caller tries again later. Masters that do not answer are a case for their operator.
 func callError(e *engine.Error) error {

@@ -265,3 +265,22 @@ func (l *Lease) convert(ctx context.Context, mode Mode, entry engine.Entry, alon
 	}
 	return asWaited(l.convertError(err), time.Since(begun), ctx, within)
 }
+
+// convertError converts the error of a call of this lease, and adds the name of a released lock.
+func (l *Lease) convertError(err error) error {
+	switch err {
+	case nil:
+		return nil
+	case engine.ErrReleased:
+		return &releasedError{l.Name()}
+	default:
+		return convertError(err)
+	}
+}
+
+// releasedError is ErrReleased with the name of the lock.
+type releasedError struct{ name string }
+
+func (e *releasedError) Error() string { return fmt.Sprintf("%v: lock %q", ErrReleased, e.name) }
+
+func (e *releasedError) Unwrap() error { return ErrReleased }

@@ -11,7 +11,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/errs"
-	"github.com/seed74116694/fencelock/internal/schedule"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -99,6 +98,13 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 	// Read before the request is sent, for add to compare: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
 	return nil
+}
+
+// refuse returns the failure of an acquisition that has sent nothing, so that nothing has to be released.
+func (a *acquisition) refuse(kind Kind, cause error) *Error {
+	f := a.failure(kind, cause)
+	a.report(f)
+	return f
 }
 
 // run sends the requests and waits. If a method of ctx panics, no caller gets the lease, so the hold is given back.
@@ -422,7 +428,11 @@ func (a *acquisition) restart() {
 	// The releases are made from the votes of the old hold, so this comes before the ballot starts again. A message for
 	// the old id must not find the hold under its new one: the grant that it reports is about to be released.
 	a.withdraw(h)
-	a.keepErrors()
+	// Until the masters have answered for the next hold, these are the best explanation why there is no lease.
+	a.errs = make([]error, h.ballot.Votes().Masters())
+	for i := range a.errs {
+		a.errs[i] = h.ballot.Vote(i).Err
+	}
 	a.former, a.holder = h.id, nil
 	// Messages and answers that name the old hold are not counted for the new one. Every id has the time of the first
 	// one, so that the acquisition keeps its place in the queue.
@@ -448,38 +458,6 @@ var errLate = errors.New("every grant came too late or without a common token")
 // attempts bounds how often a single try starts again after grants that came to nothing: over a link slower than the
 // TTL every grant comes too late.
 const attempts = 3
-
-// enqueue adds the acquisition to the master's wait set, under the lease's mutex. wake is the delay after which a
-// refresh may give a different answer, or 0 if that is unknown. cause is why the master did not answer.
-func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
-	h := a.hold
-	a.waits()
-	if !a.queued {
-		a.queued = true
-		for i, other := range h.e.masters {
-			if other != m && h.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
-				h.e.waiters[i].add(a, schedule.Answer{})
-			}
-		}
-	}
-	h.e.waiters[m.Index].add(a, schedule.Answer{Wake: wake, Refused: transport.Refused(cause)})
-	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it since
-		a.notified &^= told
-		h.e.waiters[m.Index].wake(h.name)
-	}
-	if cause != nil {
-		h.e.waiters[m.Index].failed(h.name, m.At(h.key.LockHash()), cause)
-	}
-}
-
-// waits makes the hold a waiter once, for the counters and the hooks.
-func (a *acquisition) waits() {
-	if h := a.hold; !a.waiting {
-		a.waiting, h.contended = true, true
-		h.e.counters.waiting.Add(1)
-		h.e.observers.offer(OnWaiting, h, nil, 0)
-	}
-}
 
 // await returns when asking is over for each of the acquisitions, which were asked for together. It never decides by
 // itself that a lock was granted: only a verdict of the ballot, the end of ctx or the close of the engine ends it.
@@ -563,30 +541,4 @@ func (a *acquisition) outcome() error {
 		return a.failed
 	}
 	return nil
-}
-
-// leave is the only way out of asking, under mu. It removes the acquisition from every wait set, which stops the
-// refreshes. A refresh that is under way names the hold and finds it granted or gone.
-func (a *acquisition) leave() {
-	if a.ready != nil {
-		close(a.ready)
-	}
-	a.hold.asking = nil
-	e := a.hold.e
-	if a.waiting {
-		e.counters.waiting.Add(-1)
-	}
-	if a.queued {
-		for _, w := range e.waiters {
-			w.remove(a)
-		}
-	}
-	if a.entry == Wait {
-		e.crowds.asking.Add(-1)
-	}
-	if a.seat != nil {
-		if next := e.crowds.leave(a); next != nil {
-			a.hold.lease.mu.afterUnlock(next.askAll)
-		}
-	}
 }

@@ -10,9 +10,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// Breaker is who broke a hold, and why.
-type Breaker = wire.Breaker
-
 // ErrGone is the error of a Break of a hold that a quorum does not have.
 var ErrGone = errors.New("hold is gone")
 
@@ -62,38 +59,30 @@ func (a Admin) breakOnAll(
 	e, key := a.e, a.e.keys.Of(name)
 	request := wire.Break{Hold: hold, AtOnce: atOnce, Late: wire.FormatMillis(lateness), By: by}
 	type answer struct {
-		m     *transport.Master
 		reply wire.BreakReply
 		err   error
 	}
-	all := make(chan answer, len(e.masters))
-	for _, m := range e.masters {
-		ask := func() {
-			bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
-			defer cancel()
-			r, sent := m.Do(bounded, e.scripts.of(m).breaks, e.keys.ForCall(key), m.Vote(e.tokens.proposal()), request.Args(nil))
-			reply, err := wire.ReadBreak(r)
-			if err != nil && bounded.Err() != nil {
-				err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
-			}
-			all <- answer{m, reply, err}
+	all, open := askAll(e, func(m *transport.Master) (a answer) {
+		bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+		defer cancel()
+		r, sent := m.Do(bounded, e.scripts.of(m).breaks, e.keys.ForCall(key), m.Vote(e.tokens.proposal()), request.Args(nil))
+		if a.reply, a.err = wire.ReadBreak(r); a.err != nil && bounded.Err() != nil {
+			a.err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
 		}
-		if e.registry.isClosed() || !e.tasks.spawn(ask) {
-			return nil, ErrClosed
+		if a.reply.More == wire.MoreAdmits {
+			e.waiters[m.Index].goOn(key, a.reply.More)
 		}
+		return a
+	})
+	if !open {
+		return nil, ErrClosed
 	}
 	failed := &Error{Op: OpBreak, Kind: NoQuorum, Unknown: true, Name: name, Need: e.masters.quorum()}
-	for range e.masters {
-		a := <-all
-		if a.err != nil {
-			i, _ := failed.Nodes.find(a.m.Index)
-			cause := failureOf(a.m, key, a.m.Explain(a.err))
-			failed.Nodes = append(failed.Nodes[:i], append(NodeFailures{cause}, failed.Nodes[i:]...)...)
-			continue
-		}
-		answers = append(answers, a.reply)
-		if a.reply.More == wire.MoreAdmits {
-			e.waiters[a.m.Index].goOn(key, a.reply.More)
+	for i, m := range e.masters {
+		if err := all[i].err; err != nil {
+			failed.Nodes = append(failed.Nodes, failureOf(m, key, m.Explain(err)))
+		} else {
+			answers = append(answers, all[i].reply)
 		}
 	}
 	if failed.Got = len(answers); failed.Got >= failed.Need {
@@ -104,41 +93,4 @@ func (a Admin) breakOnAll(
 	}
 	failed.Kind, _ = e.masters.refusal(failed.Nodes)
 	return nil, failed
-}
-
-// hearBroken ends a hold that an operator has broken.
-func (h *hold) hearBroken(notice wire.BreakNotice) {
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if notice.Hold == h.id && h.phase != ended {
-		h.broken(notice.By)
-	}
-}
-
-// inherit ends the hold because the hold before it was broken, although this process released that one without knowing.
-// An acquisition that asks again goes on under its next id, a lease that was converted with the hold in the other mode.
-// For the operator both are what he has broken, but a message that names the former hold finds it no more. So the
-// master says so when the former hold is released. Without an heir nothing goes on.
-func (h *hold) inherit(by *Breaker) {
-	if h == nil {
-		return
-	}
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if h.replaced { // by a conversion, while the release was on its way
-		h = h.lease.standing.Load()
-	}
-	if h.phase != ended {
-		h.broken(by)
-	}
-}
-
-// broken ends the hold, under mu, because a master says that an operator has broken it. One master suffices: the end
-// gives the hold back on all of them, which is what the operator wants.
-func (h *hold) broken(by *Breaker) {
-	if h.phase == asking {
-		h.asking.giveUp(h.asking.failure(Contended, by))
-		return
-	}
-	h.lose(h.loss(Broken, by))
 }

@@ -3,7 +3,7 @@
 //
 // # Files
 //
-//	engine.go      Engine, which joins the parts; registry, the holds by their ids; Close, and the tasks that it awaits
+//	engine.go      Engine, which joins the parts; registry, the holds by their ids; Close, and what it awaits
 //	request.go     Request and Terms
 //	masters.go     masters, all of an engine: their scripts, what a quorum of them does; postings, calls to several
 //	lease.go       Lease, a caller's handle: the mutex, the end and its subscribers, the standing hold, its token block
@@ -13,8 +13,8 @@
 //	failure.go     how an acquisition ends without a lease
 //	many.go        group: asks for the holds of several locks, and keeps all of them or none
 //	handoff.go     voter, a master as one hold sees it: what is posted to it, what its replies and messages mean
-//	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer
-//	crowd.go       crowds, the acquisitions that wait in this process for their turn to ask
+//	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer;
+//	               crowds, the acquisitions that wait in this process for their turn to ask
 //	renew.go       keeping, the renewal of a hold: when, the round under way, and what a failed round says
 //	ttl.go         for how long the masters are to keep a hold: its TTL, which SetTTL changes, or a minimum
 //	giving.go      giving, every release of a hold, with the count of the answers; release, its part on one master
@@ -25,7 +25,7 @@
 //	tokens.go      the token floor to propose to scripts
 //	events.go      the user's hooks and logger
 //	inspect.go     Admin: what the masters show of a lock
-//	holds.go       what this process holds, waits for and has lost
+//	holds.go       what this process holds, waits for and has lost; counters
 //	outage.go      servers that do not answer, and when each is reported next; servers that evict keys
 //
 // Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),

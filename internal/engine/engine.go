@@ -3,8 +3,8 @@ package engine
 import (
 	"context"
 	"crypto/rand"
-	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,7 +93,8 @@ func New(cfg Config) *Engine {
 		replicated: cfg.Replicas > 0, confirmsHandOff: cfg.Replicas > 0 || cfg.ConfirmHandOff,
 	}
 	// The parts hold atomics and mutexes, so they are filled in in place.
-	e.observers = observers{hooks: cfg.Hooks, ofHolds: cfg.Hooks.ofHolds(), logger: cfg.Logger}
+	ofHolds := slices.ContainsFunc(cfg.Hooks.Of[:], func(hook Hook) bool { return hook != nil })
+	e.observers = observers{hooks: cfg.Hooks, ofHolds: ofHolds, logger: cfg.Logger}
 	e.life, e.endLife = context.WithCancel(context.Background())
 	e.timers = timerqueue.New(cfg.Clock, e.suspended)
 	e.scripts = make(scriptSets, n)
@@ -138,8 +139,8 @@ func (e *Engine) connect() {
 	for i, client := range e.cfg.Clients {
 		m := transport.NewMaster(shared, i, client)
 		e.masters = append(e.masters, m)
-		e.waiters = append(e.waiters, newWaitSets(e, m))
-		e.releases = append(e.releases, newReleaseQueues(e, m))
+		e.waiters = append(e.waiters, &waitSets{e: e, m: m, byName: make(map[string]*waitSet)})
+		e.releases = append(e.releases, &releaseQueues{e: e, m: m, byNode: make(map[*transport.Node]*releaseQueue)})
 	}
 }
 
@@ -153,7 +154,14 @@ func (e *Engine) newMasterSet() *masterset.Set {
 		OnProcess: e.scripts.salt,
 		OnRefused: func(cause error) {
 			for _, w := range e.waiters {
-				w.fail(cause)
+				// One without a first answer is not among them. It becomes a waiter later, and the next check finds it.
+				for _, a := range w.all() {
+					a.hold.lease.mu.Lock()
+					if a.hold.phase == asking {
+						a.giveUp(a.failure(InvalidMasters, cause))
+					}
+					a.hold.lease.mu.Unlock()
+				}
 			}
 		},
 		OnVotes: func() {
@@ -179,7 +187,7 @@ func (e *Engine) Masters() int { return len(e.masters) }
 // or until a caller asks.
 func (e *Engine) suspended(now clock.Instant) {
 	// The timers count monotonic time, in which these leases may have much of theirs left.
-	for _, h := range e.registry.snapshot() {
+	for h := range e.registry.each {
 		h.Fire(now)
 	}
 }
@@ -201,20 +209,34 @@ func (e *Engine) Close() {
 // shutDown does the work of the first Close. No acquisition begins any more.
 func (e *Engine) shutDown() {
 	until := e.clock.Now().Mono + e.cfg.ReleaseTimeout
-	e.tasks.end() // nothing new is started; what runs may still post
-	all := e.registry.snapshot()
-	for _, h := range all { // before the waiters, which may be many: other processes wait for these
+	e.tasks.end()                    // nothing new is started; what runs may still post
+	for h := range e.registry.each { // before the waiters, which may be many: other processes wait for these
 		h.shutDown(held)
 	}
-	for _, h := range all {
+	for h := range e.registry.each {
 		h.shutDown(held, asking)
 	}
 	// The releases need the pipelines and the timers, so these end only after them.
 	e.underWay.await(until - e.clock.Now().Mono)
 	e.endLife()
 	close(e.stop)
-	e.tasks.wait()
+	e.tasks.group.Wait()
 	close(e.gone)
+}
+
+// shutDown ends the hold, because the engine is closed, if it is in one of these phases. Both ends leave releases to
+// the background, and Close waits for them.
+func (h *hold) shutDown(in ...phase) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	switch {
+	case !slices.Contains(in, h.phase):
+	case h.phase == asking:
+		h.asking.giveUp(h.asking.failure(Closed, ErrClosed))
+	case h.phase == held:
+		h.finish(ErrReleased)
+		giveTogether(h, nil)
+	}
 }
 
 // registry has the holds of an engine by their ids. Messages and Close find a hold through it, so a hold is added
@@ -249,32 +271,19 @@ func (r *registry) lookup(id string) *hold {
 	return r.holds[id]
 }
 
-// snapshot returns a copy, because the mutex of a lease is never acquired under the registry's mutex. A hold in the
-// copy may end before the caller reaches it, so each use checks the phase.
-func (r *registry) snapshot() []*hold {
+// each yields the holds one after the other, without a copy of them all. A map may be changed between two steps of an
+// iteration, so the mutex is held for each step and not between them: that of a lease is acquired before it. A hold may
+// end before the caller reaches it, so each use checks the phase.
+func (r *registry) each(yield func(*hold) bool) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make([]*hold, 0, len(r.holds))
 	for _, h := range r.holds {
-		all = append(all, h)
-	}
-	return all
-}
-
-// each returns the holds one after the other, without a copy of them all. A map may be changed between two steps of an
-// iteration, so the mutex is held for each step and not between them.
-func (r *registry) each() iter.Seq[*hold] {
-	return func(yield func(*hold) bool) {
-		r.mu.Lock()
-		for _, h := range r.holds {
-			r.mu.Unlock()
-			if !yield(h) {
-				return
-			}
-			r.mu.Lock()
-		}
 		r.mu.Unlock()
+		if !yield(h) {
+			return
+		}
+		r.mu.Lock()
 	}
+	r.mu.Unlock()
 }
 
 // close stops the registry from accepting holds. It reports whether it is the first call. A restart of an acquisition
@@ -317,8 +326,57 @@ func (t *tasks) end() {
 	t.mu.Unlock()
 }
 
-// wait returns when every task has returned. It is called after end.
-func (t *tasks) wait() { t.group.Wait() }
+// underWay counts the releases that have no quorum's confirmation so far. Close waits for them.
+type underWay struct {
+	n    atomic.Int64
+	none chan struct{} // signals await that the count may be 0
+}
+
+// add counts a release that begins, or ends for good: confirmed, refused for good, or expired. If one part of the
+// engine hands a release to another, the second part adds before the first subtracts, so the count is never 0 in
+// between.
+func (u *underWay) add(change int64) {
+	if u.n.Add(change) == 0 {
+		select {
+		case u.none <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// await returns when the count is 0, or after the given time. The signal may be old, because the count changes all the
+// time, so await checks the count itself.
+func (u *underWay) await(most time.Duration) {
+	timeout := time.NewTimer(most)
+	defer timeout.Stop()
+	for u.n.Load() > 0 {
+		select {
+		case <-u.none:
+		case <-timeout.C:
+			return
+		}
+	}
+}
+
+// timeouts are the timers of goroutines that wait for several masters. A timer that one goroutine has stopped in time
+// serves another.
+type timeouts struct{ stopped sync.Pool } // of *time.Timer
+
+// start returns a timer that the caller has to stop.
+func (t *timeouts) start(d time.Duration) *time.Timer {
+	timer, _ := t.stopped.Get().(*time.Timer)
+	if timer == nil {
+		return time.NewTimer(d)
+	}
+	timer.Reset(d)
+	return timer
+}
+
+func (t *timeouts) stop(timer *time.Timer) {
+	if timer.Stop() {
+		t.stopped.Put(timer)
+	}
+}
 
 // newULID returns a ULID for a time of the wall clock. All its 80 random bits come from the system: two holds with one
 // id would be two holders.

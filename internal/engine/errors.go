@@ -22,14 +22,14 @@ var (
 	ErrServerClock = errors.New("its clock is more than a second behind the token that the other masters agreed on")
 )
 
-// NoReply reports that a master did not answer within its time limit.
-type NoReply = transport.NoReply
-
-// NotSent reports that no request was sent to a master, because the master failed a moment before.
-type NotSent = transport.NotSent
-
-// Advised is a cause with advice for the user.
-type Advised = transport.Advised
+// The causes of masters that have their own type.
+type (
+	NoReply      = transport.NoReply
+	NotSent      = transport.NotSent
+	Advised      = transport.Advised
+	Unreplicated = transport.Unreplicated
+	Breaker      = wire.Breaker // who broke a hold, and why
+)
 
 // Abstaining is the answer of a master that has no vote at present.
 type Abstaining struct {
@@ -49,9 +49,6 @@ func (e *Abstaining) Error() string {
 	return fmt.Sprintf("in quarantine for another %v: it is new, or may have lost valid leases", e.For)
 }
 
-// Unreplicated is the error of a call on a master whose write too few replicas have.
-type Unreplicated = transport.Unreplicated
-
 // unreplicated returns the error of a call that has run, but that too few replicas have confirmed.
 func unreplicated(err error) (*Unreplicated, bool) { return errors.AsType[*Unreplicated](err) }
 
@@ -62,9 +59,7 @@ type NodeFailure struct {
 	Err   error
 }
 
-func (f *NodeFailure) Error() string {
-	return fmt.Sprintf("%s: %v", f.Addr, f.Err)
-}
+func (f *NodeFailure) Error() string { return fmt.Sprintf("%s: %v", f.Addr, f.Err) }
 
 func (f *NodeFailure) Unwrap() error { return f.Err }
 

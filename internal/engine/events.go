@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -48,11 +47,6 @@ type Hook func(ctx context.Context, e Event, err error, left time.Duration)
 type Hooks struct {
 	Of         [eventKinds]Hook
 	NoMessages func(server string, cause error)
-}
-
-// ofHolds reports whether a hook is set that gets a context.
-func (h *Hooks) ofHolds() bool {
-	return slices.ContainsFunc(h.Of[:], func(hook Hook) bool { return hook != nil })
 }
 
 // observers are the user's hooks and logger. They run on a goroutine of their own, in order: user code may block or

@@ -36,7 +36,9 @@ type Registered struct{ Leases, Releases, WaitSets, Timers int }
 // Registered counts the notes.
 func (e *Engine) Registered() Registered {
 	r := Registered{Releases: int(e.underWay.n.Load()), Timers: e.timers.Len()}
-	r.Leases = len(e.registry.snapshot())
+	e.registry.mu.Lock()
+	r.Leases = len(e.registry.holds)
+	e.registry.mu.Unlock()
 	for _, w := range e.waiters {
 		w.mu.Lock()
 		r.WaitSets += len(w.byName)

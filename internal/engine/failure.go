@@ -5,13 +5,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// refuse returns the failure of an acquisition that has sent nothing, so that nothing has to be released.
-func (a *acquisition) refuse(kind Kind, cause error) *Error {
-	f := a.failure(kind, cause)
-	a.report(f)
-	return f
-}
-
 // report counts and reports the failure, which is the end of the acquisition, under mu or before the hold is
 // registered. The caller of a provisional hold goes on, and so does the caller of a join that was for no hold in
 // particular.
@@ -75,15 +68,6 @@ func (a *acquisition) cutOff() bool {
 	return h.e.masters.lost(func(m *transport.Master) bool {
 		return m.At(h.key.LockHash()).Failing() || h.e.waiters[m.Index].refused(h.name, now) >= refusalLasts
 	})
-}
-
-// keepErrors keeps the errors of the masters for a hold that is given up, under mu. Until the masters have answered for
-// the next hold, these are the best explanation why there is no lease.
-func (a *acquisition) keepErrors() {
-	a.errs = make([]error, a.hold.ballot.Votes().Masters())
-	for i := range a.errs {
-		a.errs[i] = a.hold.ballot.Vote(i).Err
-	}
 }
 
 // failure describes why no lease came about, under mu. It names every master that gave a cause and every master that

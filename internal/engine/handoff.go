@@ -22,22 +22,33 @@ func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text strin
 	if message == nil {
 		return
 	}
-	h := e.registry.lookup(message.About())
+	id := message.About()
+	h := e.registry.lookup(id)
 	if h == nil {
 		if grant, is := message.(wire.Handoff); is {
 			e.releases[m.Index].handedOff(grant.Hold)
 		}
 		return
 	}
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if id != h.id || h.phase == ended {
+		return
+	}
 	switch message := message.(type) {
 	case wire.Handoff:
 		voter{h, m}.handedOff(from, message)
 	case wire.YieldRequest:
-		voter{h, m}.yieldRequested(message.Hold)
+		// A hold that is held does not yield the grant to the one that comes first: it stands on a quorum, so the other
+		// hold cannot have a quorum before the release.
+		if h.phase == asking {
+			h.ballot.Vote(m.Index).YieldRequested()
+			h.perform(h.ballot.Next(nil))
+		}
 	case wire.Contended:
-		h.hearContended(message.Hold)
+		h.setContended()
 	case wire.BreakNotice:
-		h.hearBroken(message)
+		h.broken(message.By)
 	}
 }
 
@@ -144,33 +155,17 @@ func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
 	}
 }
 
-// yieldRequested offers the master's grant to a hold that comes first. A hold that is already held does not yield: it
-// stands on a quorum, so the other hold cannot have a quorum before the release.
-func (v voter) yieldRequested(id string) {
-	h := v.h
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if h.phase == asking && id == h.id {
-		h.ballot.Vote(v.m.Index).YieldRequested()
-		h.perform(h.ballot.Next(nil))
-	}
-}
-
-// handedOff counts a grant to a waiter. The message may come over another connection before the reply to the very
-// request that queued the hold. Then the vote is still asked, and the grant counts all the same. The lease has at least
-// so much left as its TTL exceeds the most that can have gone by on the server's clock since the grant. If that is
-// unknown, or nothing is left, the waiter asks the master. A waiter that does not know at this moment that it is queued
-// there asks as soon as it does.
+// handedOff counts a grant to a waiter, under mu. The message may come over another connection before the reply to the
+// very request that queued the hold. Then the vote is still asked, and the grant counts all the same. The lease has at
+// least so much left as its TTL exceeds the most that can have gone by on the server's clock since the grant. If that
+// is unknown, or nothing is left, the waiter asks the master. A waiter that does not know at this moment that it is
+// queued there asks as soon as it does.
 func (v voter) handedOff(from *transport.Node, g wire.Handoff) {
 	h, m := v.h, v.m
-	until, known := v.handoffTrust(from, g, h.e.clock.Now())
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if g.Contended && g.Hold == h.id {
+	if g.Contended {
 		h.setContended()
 	}
-	switch {
-	case g.Hold != h.id || h.phase == ended:
+	switch until, known := v.handoffTrust(from, g, h.e.clock.Now()); {
 	case known:
 		h.ballot.Vote(m.Index).Block(g.Token, g.First)
 		v.granted(g.Token, until)
@@ -255,7 +250,7 @@ func (v voter) confirmed(id string, token fencing.Token, renewed bool, err error
 // onListen is called when messages of a node arrive from now on, or of all nodes if the node is nil. Earlier messages
 // did not arrive here, so every possible recipient asks: the waiters, and the holders of shared holds.
 func (e *Engine) onListen(m *transport.Master, _ *transport.Node) {
-	for _, h := range e.registry.snapshot() { // first: a hold that is granted after this has missed no message
+	for h := range e.registry.each { // first: a hold that is granted after this has missed no message
 		h.lease.mu.Lock()
 		h.keeping.poll()
 		h.lease.mu.Unlock()

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"math"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -257,6 +256,34 @@ func (h *hold) lose(loss *Loss) {
 	giveTogether(h, nil)
 }
 
+// inherit ends the hold because the hold before it was broken, although this process released that one without knowing.
+// An acquisition that asks again goes on under its next id, a lease that was converted with the hold in the other mode.
+// For the operator both are what he has broken, but a message that names the former hold finds it no more. So the
+// master says so when the former hold is released. Without an heir nothing goes on.
+func (h *hold) inherit(by *Breaker) {
+	if h == nil {
+		return
+	}
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.replaced { // by a conversion, while the release was on its way
+		h = h.lease.standing.Load()
+	}
+	if h.phase != ended {
+		h.broken(by)
+	}
+}
+
+// broken ends the hold, under mu, because a master says that an operator has broken it. One master suffices: the end
+// gives the hold back on all of them, which is what the operator wants.
+func (h *hold) broken(by *Breaker) {
+	if h.phase == asking {
+		h.asking.giveUp(h.asking.failure(Contended, by))
+		return
+	}
+	h.lose(h.loss(Broken, by))
+}
+
 // finish ends a granted hold, under mu, and with the standing hold the lease. It is the only way out of the phase held.
 // Trust ends first, for readers without the mutex. The contexts end when the mutex is unlocked, before the caller sends
 // any release. The caller has the registry forget the hold once its release is counted.
@@ -279,32 +306,8 @@ func (h *hold) releaseSoon() {
 	}
 }
 
-// shutDown ends the hold, because the engine is closed, if it is in one of these phases. Both ends leave releases to
-// the background, and Close waits for them.
-func (h *hold) shutDown(in ...phase) {
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	switch {
-	case !slices.Contains(in, h.phase):
-	case h.phase == asking:
-		h.asking.giveUp(h.asking.failure(Closed, ErrClosed))
-	case h.phase == held:
-		h.finish(ErrReleased)
-		giveTogether(h, nil)
-	}
-}
-
-// hearContended handles a report that a waiter in another process is behind this hold. There are two sources of it: a
+// setContended records that a waiter in another process is behind this hold, under mu. There are two sources of that: a
 // message, which is sent once, for the first waiter that queues, and may be lost; and the answer to a renewal.
-func (h *hold) hearContended(id string) {
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if id == h.id && h.phase != ended {
-		h.setContended()
-	}
-}
-
-// setContended records that the hold is contended, under mu.
 func (h *hold) setContended() {
 	if h.extra == nil { // not shared
 		return
@@ -382,12 +385,22 @@ func (h *hold) perform(actions []ballot.Action) {
 		if action.Op == ballot.Yield {
 			call.Script, call.Args = h.e.scripts.of(m).yield, wire.Yield{Hold: h.id, Token: action.Token}.Args(nil)
 			v.post(call, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
-				v.yielded(action.Token, r, a, err)
+				// The master may have kept the grant, with a new token, or may have granted the hold again at once.
+				h.ballot.Vote(m.Index).Yielded(action.Token, a)
+				h.ballot.Vote(m.Index).Block(r.Token, r.First)
+				if asks := h.asking; asks != nil {
+					if asks.decide(); h.phase == asking { // behind an older hold, if the grant went to one
+						asks.enqueue(m, r.Left, err)
+					}
+				}
 			})
 		} else {
 			call.Script, call.Args = h.e.scripts.of(m).raise, wire.Raise{Hold: h.id, Token: action.Token}.Args(nil)
 			v.post(call, wire.ReadRaise, func(_ wire.HoldReply, a ballot.Answer, _ error) {
-				v.raised(action.Token, a)
+				// A vote for the target only if the master answers that it has counted the target (case raise-unheld: a raise of
+				// a hold that was gone counted a vote that was never kept).
+				h.ballot.Vote(m.Index).Raised(action.Token, a)
+				h.changed(m)
 			})
 		}
 	}
@@ -417,26 +430,4 @@ func (s *sharedHold) inUse(last fencing.Token) fencing.Token {
 		}
 	}
 	return last
-}
-
-// raised counts the answer to a raise, under mu. The raise is a vote for the target only if the master itself answers
-// that it has counted the target (case raise-unheld: a raise of a hold that was gone counted a vote that was never
-// kept).
-func (v voter) raised(target fencing.Token, a ballot.Answer) {
-	v.h.ballot.Vote(v.m.Index).Raised(target, a)
-	v.h.changed(v.m)
-}
-
-// yielded counts the answer to a yield, under mu. The master may have kept the grant, with a new token, or may have
-// granted the hold again at once. If the grant went to an older hold, this hold waits behind it.
-func (v voter) yielded(token fencing.Token, r wire.HoldReply, a ballot.Answer, err error) {
-	h, m := v.h, v.m
-	h.ballot.Vote(m.Index).Yielded(token, a)
-	h.ballot.Vote(m.Index).Block(r.Token, r.First)
-	if acquisition := h.asking; acquisition != nil {
-		acquisition.decide()
-		if h.phase == asking {
-			acquisition.enqueue(m, r.Left, err)
-		}
-	}
 }

@@ -43,33 +43,27 @@ func (e *Engine) Admin() Admin { return Admin{e} }
 // Inspect asks every master for the state of the lock, and changes nothing. Each view is of one master only: a lock
 // that one of several masters shows as held may have no holder, if no quorum shows the same. open is false after Close.
 func (a Admin) Inspect(ctx context.Context, name string) (all []View, open bool) {
-	return a.views(func(m *transport.Master) View { return a.view(ctx, m, name) })
+	return askAll(a.e, func(m *transport.Master) View { return a.view(ctx, m, name) })
 }
 
-// views calls ask for every master at once.
-func (a Admin) views(ask func(m *transport.Master) View) (all []View, open bool) {
-	if a.e.registry.isClosed() {
-		return nil, false
-	}
-	views := make(chan View, len(a.e.masters))
-	for _, m := range a.e.masters {
-		// If the locker is closed in between, the masters that were asked answer into a channel that has room for all.
-		if !a.e.tasks.spawn(func() { views <- ask(m) }) {
-			return nil, false
+// askAll calls ask for every master at once, and returns the answers by master.
+func askAll[Answer any](e *Engine, ask func(m *transport.Master) Answer) (all []Answer, open bool) {
+	all, open = make([]Answer, len(e.masters)), !e.registry.isClosed()
+	var asked sync.WaitGroup
+	for i, m := range e.masters {
+		asked.Add(1)
+		if !open || !e.tasks.spawn(func() { all[i] = ask(m); asked.Done() }) {
+			return nil, false // if it is closed in between, the masters that were asked still answer
 		}
 	}
-	all = make([]View, len(a.e.masters))
-	for range a.e.masters {
-		v := <-views
-		all[v.Index] = v
-	}
+	asked.Wait()
 	return all, true
 }
 
 // Ping asks every server of each master whether it would grant a lock: whether it takes writes, runs the scripts and
 // evicts nothing. It writes nothing. A view has only the error, with a cure.
 func (a Admin) Ping(ctx context.Context) (all []View, open bool) {
-	return a.views(func(m *transport.Master) View {
+	return askAll(a.e, func(m *transport.Master) View {
 		v := View{Index: m.Index, Addr: m.Addr()}
 		bounded, cancel := context.WithTimeout(ctx, a.e.cfg.ReleaseTimeout)
 		defer cancel()
@@ -212,32 +206,32 @@ func (l *listing) ofMaster(m *transport.Master) bool {
 }
 
 func (l *listing) shards(m *transport.Master) (all []transport.Shard, version string, err error) {
-	type layout struct {
-		all     []transport.Shard
-		version string
-		err     error
-	}
-	got, err := step(l, batchTimeout, func(context.Context) (got layout) {
-		got.all, got.version, got.err = m.Shards()
-		return got
+	var got []transport.Shard
+	var at string
+	err = l.step(batchTimeout, func(context.Context) (err error) {
+		got, at, err = m.Shards()
+		return err
 	})
-	return got.all, got.version, cmp.Or(err, got.err)
+	if err != nil {
+		return nil, "", err
+	}
+	return got, at, nil
 }
 
-// step runs one step on a goroutine that Close waits for, because a step may have to wait for a dial. err is why the
-// step was not completed.
-func step[T any](l *listing, limit time.Duration, run func(context.Context) T) (got T, err error) {
+// step runs one step on a goroutine that Close waits for, because a step may have to wait for a dial. After an error it
+// may still run, so what it sets must not be read.
+func (l *listing) step(limit time.Duration, run func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(l.ctx, limit)
 	defer cancel()
-	done := make(chan T, 1)
+	done := make(chan error, 1)
 	if l.e.registry.isClosed() || !l.e.tasks.spawn(func() { done <- run(bounded) }) {
-		return got, ErrClosed
+		return ErrClosed
 	}
 	select {
-	case got = <-done:
-		return got, nil
+	case err := <-done:
+		return err
 	case <-bounded.Done():
-		return got, &transport.NoReply{After: limit}
+		return &transport.NoReply{After: limit}
 	}
 }
 
@@ -257,26 +251,23 @@ func (l *listing) fail(m *transport.Master, addr string, err error) bool {
 
 // ofShard lists the locks of one server, step by step. A failure ends its part of the listing.
 func (l *listing) ofShard(m *transport.Master, shard transport.Shard) bool {
-	type page struct {
-		keys []string
-		next uint64
-		err  error
-	}
 	for cursor := uint64(0); ; {
-		got, err := step(l, l.e.cfg.ReleaseTimeout, func(ctx context.Context) (p page) {
-			if p.keys, p.next, p.err = shard.Scan(ctx, l.pattern, cursor); p.err == nil {
-				p.err = shard.Replica(ctx, l.e.keys.Marker)
+		var keys []string
+		var next uint64
+		err := l.step(l.e.cfg.ReleaseTimeout, func(ctx context.Context) (err error) {
+			if keys, next, err = shard.Scan(ctx, l.pattern, cursor); err == nil {
+				err = shard.Replica(ctx, l.e.keys.Marker)
 			}
-			return p
+			return err
 		})
-		if err = cmp.Or(err, got.err); err != nil {
+		if err != nil {
 			return l.fail(m, shard.Addr, err)
 		}
-		silence, more := l.show(m, got.keys)
+		silence, more := l.show(m, keys)
 		if silence != nil {
 			return l.fail(m, shard.Addr, silence)
 		}
-		if cursor = got.next; !more || cursor == 0 {
+		if cursor = next; !more || cursor == 0 {
 			return more
 		}
 	}

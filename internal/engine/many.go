@@ -35,7 +35,9 @@ func (e *Engine) AcquireAll(ctx context.Context, s Several) error {
 	complete := false
 	defer func() { // also if a method of ctx panics
 		if !complete {
-			g.giveBack()
+			for _, l := range g.kept {
+				l.ReleaseSoon()
+			}
 		}
 	}()
 	err := g.acquire(ctx)
@@ -43,7 +45,9 @@ func (e *Engine) AcquireAll(ctx context.Context, s Several) error {
 		err = g.Accept()
 	}
 	if complete = err == nil; complete {
-		g.hand()
+		for _, l := range g.kept {
+			l.claim()
+		}
 	} else if err != ErrAgain {
 		g.report(ctx, err)
 	}
@@ -70,13 +74,6 @@ func (g *group) begin(i int) *hold {
 	h := g.Lease(i).begin()
 	h.unclaimed = true
 	return h
-}
-
-// hand makes the kept leases the caller's.
-func (g *group) hand() {
-	for _, l := range g.kept {
-		l.claim()
-	}
 }
 
 func (g *group) acquire(ctx context.Context) error {
@@ -108,13 +105,6 @@ func (g *group) end() error {
 		}
 	}
 	return nil
-}
-
-// giveBack releases what the call has kept.
-func (g *group) giveBack() {
-	for _, l := range g.kept {
-		l.ReleaseSoon()
-	}
 }
 
 // wait waits for the first lock that the call does not have. The loss of a lock before it ends the wait.

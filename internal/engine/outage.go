@@ -219,30 +219,16 @@ func (v *evictions) learn(addr, policy string, limited bool) (report bool) {
 // noEviction is the policy under which a server refuses writes and evicts no key.
 const noEviction = "noeviction"
 
-// suspects reports whether to ask the server again, after a loss.
-func (v *evictions) suspects(addr string, now time.Duration) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	one := v.of[addr]
-	if now < one.next {
-		return false
-	}
-	one.next = now + evictionsEvery
-	v.of[addr] = one
-	return true
-}
-
-func (v *evictions) policy(addr string) string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.of[addr].policy
-}
-
 // suspect asks the servers of this lock for their policies, because they do not have a hold any more.
 func (v *evictions) suspect(lock string) {
 	now := v.e.clock.Now().Mono
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	for _, m := range v.e.masters {
-		if n := m.At(lock); v.suspects(n.Addr(), now) {
+		n := m.At(lock)
+		if one := v.of[n.Addr()]; now >= one.next {
+			one.next = now + evictionsEvery
+			v.of[n.Addr()] = one
 			v.ask(n)
 		}
 	}
@@ -255,9 +241,12 @@ func (l *Loss) Cause() error {
 		return l.Err
 	}
 	var evicting NodeFailures
+	v := &l.by.evictions
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	for i, m := range l.by.masters {
 		n := m.At(l.lock)
-		if policy := l.by.evictions.policy(n.Addr()); policy != "" {
+		if policy := v.of[n.Addr()].policy; policy != "" {
 			evicting = append(evicting, NodeFailure{Index: i, Addr: n.Addr(), Err: evicts(policy)})
 		}
 	}

@@ -142,7 +142,13 @@ func (k *keeping) ask(m *transport.Master, until clock.Instant) {
 		Done:     func(renewed bool, err error, sent clock.Instant) { k.answered(m, ttl, renewed, err, sent) },
 	}
 	if id := h.id; h.block() > 0 {
-		renewal.Wanted = func() { h.hearContended(id) }
+		renewal.Wanted = func() {
+			h.lease.mu.Lock()
+			defer h.lease.mu.Unlock()
+			if id == h.id && h.phase != ended {
+				h.setContended()
+			}
+		}
 	}
 	if h.extra != nil {
 		renewal = h.extra.mark.addTo(renewal, m.Index)
@@ -460,7 +466,7 @@ func (k *keeping) logFailures() {
 
 // countOn returns the number of trusted leases that have their locks on this server.
 func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
-	for _, h := range r.snapshot() {
+	for h := range r.each {
 		on := func(m *transport.Master) bool { return m.At(h.key.LockHash()) == server }
 		if !h.trust.until().Passed(now) && slices.ContainsFunc(h.e.masters, on) {
 			n++

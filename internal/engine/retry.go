@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/rueidis"
 
@@ -26,10 +25,6 @@ type releaseQueues struct {
 
 	mu     sync.Mutex // guards byNode; each queue has its own mutex
 	byNode map[*transport.Node]*releaseQueue
-}
-
-func newReleaseQueues(e *Engine, m *transport.Master) *releaseQueues {
-	return &releaseQueues{e: e, m: m, byNode: make(map[*transport.Node]*releaseQueue)}
 }
 
 // queue returns the queue of the node that answers for this lock.
@@ -344,38 +339,6 @@ func (x *recentReleases) take(m *transport.Master, now clock.Instant) (again []*
 	}
 	x.all = kept
 	return again
-}
-
-// underWay counts the releases that have no quorum's confirmation so far. Close waits for them.
-type underWay struct {
-	n    atomic.Int64
-	none chan struct{} // signals await that the count may be 0
-}
-
-// add counts a release that begins, or ends for good: confirmed, refused for good, or expired. If one part of the
-// engine hands a release to another, the second part adds before the first subtracts, so the count is never 0 in
-// between.
-func (u *underWay) add(change int64) {
-	if u.n.Add(change) == 0 {
-		select {
-		case u.none <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// await returns when the count is 0, or after the given time. The signal may be old, because the count changes all the
-// time, so await checks the count itself.
-func (u *underWay) await(most time.Duration) {
-	timeout := time.NewTimer(most)
-	defer timeout.Stop()
-	for u.n.Load() > 0 {
-		select {
-		case <-u.none:
-		case <-timeout.C:
-			return
-		}
-	}
 }
 
 // leaving has the locks of which this process gives back a hold on one master although no caller waits for that.

@@ -2,9 +2,12 @@ package engine
 
 import (
 	"cmp"
+	"container/list"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -34,11 +37,6 @@ type waitSets struct {
 	outages outages // of the servers that do not answer the waiters
 }
 
-// newWaitSets returns the empty sets of a master. A set lives from its first waiter to its last.
-func newWaitSets(e *Engine, m *transport.Master) *waitSets {
-	return &waitSets{e: e, m: m, byName: make(map[string]*waitSet)}
-}
-
 // waitSet holds the waiters of this process for one lock on one master. The schedule says when it asks for them all.
 type waitSet struct {
 	name     string
@@ -47,6 +45,64 @@ type waitSet struct {
 	waiters  map[*acquisition]struct{}
 	schedule schedule.Refreshes
 	timer    timerqueue.Timer
+}
+
+// enqueue adds the acquisition to the master's wait set, under the lease's mutex. wake is the delay after which a
+// refresh may give a different answer, or 0 if that is unknown. cause is why the master did not answer.
+func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
+	h := a.hold
+	a.waits()
+	if !a.queued {
+		a.queued = true
+		for i, other := range h.e.masters {
+			if other != m && h.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
+				h.e.waiters[i].add(a, schedule.Answer{})
+			}
+		}
+	}
+	h.e.waiters[m.Index].add(a, schedule.Answer{Wake: wake, Refused: transport.Refused(cause)})
+	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it since
+		a.notified &^= told
+		h.e.waiters[m.Index].wake(h.name)
+	}
+	if cause != nil {
+		h.e.waiters[m.Index].failed(h.name, m.At(h.key.LockHash()), cause)
+	}
+}
+
+// waits makes the hold a waiter once, for the counters and the hooks.
+func (a *acquisition) waits() {
+	if h := a.hold; !a.waiting {
+		a.waiting, h.contended = true, true
+		h.e.counters.waiting.Add(1)
+		h.e.observers.offer(OnWaiting, h, nil, 0)
+	}
+}
+
+// leave is the only way out of asking, under mu. It removes the acquisition from every wait set, which stops the
+// refreshes. A refresh that is under way names the hold and finds it granted or gone.
+func (a *acquisition) leave() {
+	if a.ready != nil {
+		close(a.ready)
+	}
+	a.hold.asking = nil
+	e := a.hold.e
+	if a.waiting {
+		e.counters.waiting.Add(-1)
+	}
+	if a.queued {
+		for _, w := range e.waiters {
+			w.remove(a)
+		}
+	}
+	if a.entry == Wait {
+		e.crowds.asking.Add(-1)
+	}
+	if a.seat != nil {
+		if next := e.crowds.leave(a); next != nil {
+			a.hold.lease.mu.afterUnlock(next.askAll)
+		}
+	}
 }
 
 // add makes the acquisition one of the lock's waiters on this master, or asks about it again, after an answer to its
@@ -123,18 +179,6 @@ func (w *waitSets) all() (waiting []*acquisition) {
 		waiting = slices.AppendSeq(waiting, maps.Keys(s.waiters))
 	}
 	return waiting
-}
-
-// fail ends every acquisition that waits. One without a first answer is not among them. It becomes a waiter later, and
-// the next check of the masters finds it.
-func (w *waitSets) fail(cause error) {
-	for _, a := range w.all() {
-		a.hold.lease.mu.Lock()
-		if a.hold.phase == asking {
-			a.giveUp(a.failure(InvalidMasters, cause))
-		}
-		a.hold.lease.mu.Unlock()
-	}
 }
 
 // node returns the server that answers for this lock.
@@ -317,4 +361,80 @@ func (w *waitSets) goOn(key wire.LockKey, more wire.More) {
 			}
 		}),
 	})
+}
+
+// crowds keep acquisitions back in this process while many others of it ask for the same lock, so that what a crowd
+// costs a server does not grow with its size: to name 100,000 waiters in refreshes would take three quarters of its
+// time. Those that are kept back have no place in the queue of a master. In their order, each asks when one before it
+// has got the lock or given up.
+type crowds struct {
+	asking atomic.Int64 // acquisitions with the entry Wait, of all locks
+	mu     sync.Mutex   // guards what follows; acquired under a lease's mutex, and no other under it
+	locks  map[string]*crowd
+}
+
+// nearMost is how many acquisitions of one lock ask. As long as there are no more for all locks together, none is
+// counted for its lock, so that at most twice as many wait in the queue. A server does nothing else while a script
+// runs, so this bounds the delay that a refresh of them causes to other locks.
+const nearMost = 100
+
+// crowd has the acquisitions of one lock that are counted. If it keeps any back, nearMost others ask.
+type crowd struct {
+	near int
+	far  list.List // of *acquisition
+}
+
+// seat is the place of an acquisition in the crowd for its lock.
+type seat struct {
+	in  *crowd
+	far *list.Element // nil if the acquisition may ask
+}
+
+// keepBack counts an acquisition for its lock, and reports whether it has to wait for its turn.
+func (c *crowds) keepBack(a *acquisition) bool {
+	h := a.hold
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.phase != asking {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := c.locks[h.name]
+	if in == nil {
+		if c.locks == nil {
+			c.locks = make(map[string]*crowd)
+		}
+		in = new(crowd)
+		c.locks[h.name] = in
+	}
+	a.seat = &seat{in: in}
+	if in.near < nearMost {
+		in.near++
+		return false
+	}
+	a.asked = make(chan struct{}, 1)
+	a.seat.far = in.far.PushBack(a)
+	a.waits()
+	return true
+}
+
+// leave removes an acquisition, and returns the one whose turn it is now, or nil.
+func (c *crowds) leave(a *acquisition) (next *acquisition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := a.seat.in
+	switch first := in.far.Front(); {
+	case a.seat.far != nil:
+		in.far.Remove(a.seat.far)
+	case first != nil:
+		next = in.far.Remove(first).(*acquisition)
+		next.seat.far = nil
+	default:
+		in.near--
+	}
+	if in.near == 0 {
+		delete(c.locks, a.hold.name)
+	}
+	return next
 }
