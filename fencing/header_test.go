@@ -18,6 +18,7 @@ func TestFormatHeader(t *testing.T) {
 		fencing.FormatHeader(write("orders/42", 1763712345678901)))
 	require.Equal(t, `"1";lock="%C3%BC%20%25%22%5C%2C%3B%00";mode=read`,
 		fencing.FormatHeader(read("ü %\"\\,;\x00", 1)))
+	require.Equal(t, `"1";lock="azAZ09-._~/:%60%7B%40%5B%3F";mode=read`, fencing.FormatHeader(read("azAZ09-._~/:`{@[?", 1)))
 }
 
 func TestInjectExtract(t *testing.T) {
@@ -83,6 +84,8 @@ func TestExtractAccepts(t *testing.T) {
 		"twice in a list":  {good + ", " + good},
 		"in two encodings": {good, `"17"; lock="a b"; mode=write`},
 		"beside nothing":   {"", good, "  "},
+		"in a wide list":   {good + " \t, " + good},
+		"of all bytes":     {strings.Repeat(" ", 16<<10-len(good)) + good},
 	} {
 		got, err := fencing.ParseHeader(values)
 		require.NoError(t, err, name)
@@ -91,17 +94,24 @@ func TestExtractAccepts(t *testing.T) {
 	none, err := fencing.ParseHeader([]string{""})
 	require.NoError(t, err)
 	require.Empty(t, none)
-	got, err := fencing.ParseHeader([]string{`"17";lock="a\"\\b";mode=read`})
+	got, err := fencing.ParseHeader([]string{`"17";lock="a\"\\b~";mode=read`})
 	require.NoError(t, err)
-	require.Equal(t, `a"\b`, got[0].Resource)
+	require.Equal(t, `a"\b~`, got[0].Resource)
+	got, err = fencing.ParseHeader(manyFences(64))
+	require.NoError(t, err)
+	require.Len(t, got, 64)
+}
+
+func manyFences(n int) []string {
+	many := make([]string, n)
+	for i := range many {
+		many[i] = fmt.Sprintf(`"17";lock="r%d";mode=write`, i)
+	}
+	return many
 }
 
 func TestExtractRefuses(t *testing.T) {
 	const good = `"17";lock="a";mode=write`
-	many := make([]string, 64+1)
-	for i := range many {
-		many[i] = fmt.Sprintf(`"17";lock="r%d";mode=write`, i)
-	}
 	for name, tt := range map[string]struct {
 		values []string
 		reason string
@@ -126,6 +136,7 @@ func TestExtractRefuses(t *testing.T) {
 		"unknown mode":      {[]string{`"17";lock="a";mode=none`}, "read"},
 		"mode in capitals":  {[]string{`"17";lock="a";mode=WRITE`}, "read"},
 		"unknown parameter": {[]string{good + `;owner=x`}, "parameters are"},
+		"unknown, no mode":  {[]string{`"17";lock="a";owner=write`}, "parameters are"},
 		"bare parameter":    {[]string{good + `;x`}, "name and a value"},
 		"repeated lock":     {[]string{good + `;lock="b"`}, "repeated"},
 		"repeated mode":     {[]string{good + `;mode=read`}, "repeated"},
@@ -136,7 +147,7 @@ func TestExtractRefuses(t *testing.T) {
 		"another mode":      {[]string{good, `"17";lock="a";mode=read`}, "second fence"},
 		"two in a list":     {[]string{good + `, "18";lock="a";mode=write`}, "second fence"},
 		"one of two is bad": {[]string{good, `"x";lock="b";mode=read`}, "digits"},
-		"too many":          {many, "limit of 64 fences"},
+		"too many":          {manyFences(65), "limit of 64 fences"},
 		"oversize":          {[]string{strings.Repeat(" ", 16<<10) + good}, "limit of 16384 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -200,8 +200,8 @@ func TestErrorsNameTheirCause(t *testing.T) {
 	require.ErrorIs(t, stale, fencing.ErrStale)
 	require.EqualError(t, stale, `fencing: stale token: "orders/42" has seen 18, got 17`)
 
-	require.EqualError(t, read("orders/42", 0).Validate(),
-		`fencing: no token for "orders/42"`)
+	require.EqualError(t, read(strings.Repeat("x", 64), 0).Validate(),
+		`fencing: no token for "`+strings.Repeat("x", 64)+`"`)
 	require.EqualError(t, read(strings.Repeat("ü", 300), 1).Validate(),
 		`fencing: malformed resource "`+strings.Repeat("ü", 32)+`...": it has 600 bytes, the limit is 512`)
 	require.EqualError(t, fencing.Fence{Resource: "orders/42", Token: 1, Mode: 0}.Validate(),

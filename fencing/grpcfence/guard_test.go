@@ -109,33 +109,15 @@ func TestGuardReturnsTheHandlersError(t *testing.T) {
 	}
 }
 
-// commitFails is a Guard that cannot complete what the handler did.
-type commitFails struct{ err error }
-
-func (g commitFails) Do(ctx context.Context, _ fencing.Fence, access func(context.Context) error) error {
-	if err := access(ctx); err != nil {
-		return err
-	}
-	return g.err
-}
-
 func TestGuardThatFailsAfterTheHandler(t *testing.T) {
 	stale := &fencing.StaleError{Resource: "orders/42", Got: 20, Seen: 21}
-	client := serve(t, &service{check: func(context.Context) error { return nil }},
-		guarded(commitFails{stale}, fencing.Write)...)
+	guard := guardFunc(func(ctx context.Context, _ fencing.Fence, access func(context.Context) error) error {
+		require.NoError(t, access(ctx))
+		return stale
+	})
+	client := serve(t, &service{check: func(context.Context) error { return nil }}, guarded(guard, fencing.Write)...)
 	err := calls["unary"](fencing.NewContext(t.Context(), fence(fencing.Write, 20)), client)
 	require.Equal(t, stale, grpcfence.FromStatus(err))
-}
-
-func TestUnguardedMethod(t *testing.T) {
-	none := func(context.Context, string, any) (grpcfence.Need, bool) { return grpcfence.Need{}, false }
-	var guard fencing.Watermark
-	client := serve(t, &service{check: func(context.Context) error { return nil }},
-		grpc.UnaryInterceptor(grpcfence.UnaryServerGuard(&guard, none)),
-		grpc.StreamInterceptor(grpcfence.StreamServerGuard(&guard, none)))
-	for _, call := range calls {
-		require.NoError(t, call(t.Context(), client))
-	}
 }
 
 // What a handler leaves running hears that its access is over before a newer one can begin.
@@ -164,70 +146,8 @@ func (g guardFunc) Do(ctx context.Context, f fencing.Fence, access func(context.
 	return g(ctx, f, access)
 }
 
+// What is malformed, or from the far future, does not reach the handler and raises nothing.
 func TestMalformedMetadata(t *testing.T) {
-	var guard fencing.Watermark
-	for kind, call := range calls {
-		for name, opts := range map[string][]grpc.ServerOption{
-			"guard": guarded(&guard, fencing.Write),
-			"extract": {
-				grpc.UnaryInterceptor(grpcfence.UnaryServerExtract()),
-				grpc.StreamInterceptor(grpcfence.StreamServerExtract()),
-			},
-		} {
-			t.Run(kind+"/"+name, func(t *testing.T) {
-				client := serve(t, &service{check: func(context.Context) error {
-					t.Error("a malformed call reached the handler")
-					return nil
-				}}, opts...)
-				err := call(metadata.AppendToOutgoingContext(t.Context(), "fencing-token", "17"), client)
-				require.Equal(t, codes.InvalidArgument, status.Code(err))
-				require.ErrorIs(t, grpcfence.FromStatus(err), fencing.ErrMalformed)
-			})
-		}
-	}
-}
-
-func TestClientKeepsOtherMetadata(t *testing.T) {
-	for kind, call := range calls {
-		t.Run(kind, func(t *testing.T) {
-			var got metadata.MD
-			client := serve(t, &service{check: func(ctx context.Context) error {
-				got, _ = metadata.FromIncomingContext(ctx)
-				return nil
-			}})
-			ctx := metadata.AppendToOutgoingContext(t.Context(), "x-own", "1")
-			require.NoError(t, call(fencing.NewContext(ctx, fence(fencing.Write, 20)), client))
-			require.Equal(t, []string{"1"}, got.Get("x-own"))
-			require.Equal(t, []string{`"20";lock="orders/42";mode=write`}, got.Get(fencing.HeaderName))
-			sent, _ := metadata.FromOutgoingContext(ctx)
-			require.Empty(t, sent.Get(fencing.HeaderName), "the caller's metadata is not changed")
-		})
-	}
-}
-
-// text is a fmt.Stringer of its own text.
-type text string
-
-func (t text) String() string { return string(t) }
-
-func TestOwnerTravels(t *testing.T) {
-	const owner = "01K9Z3NDEKTSV4RRFFQ69G5FAV"
-	var guard fencing.Watermark
-	for kind, call := range calls {
-		t.Run(kind, func(t *testing.T) {
-			var got string
-			client := serve(t, &service{check: func(ctx context.Context) error {
-				got = fencing.OwnerFromContext(ctx).String()
-				return nil
-			}}, guarded(&guard, fencing.Write)...)
-			ctx := fencing.NewContext(t.Context(), fence(fencing.Write, 20))
-			require.NoError(t, call(fencing.NewOwnerContext(ctx, text(owner)), client))
-			require.Equal(t, owner, got)
-		})
-	}
-}
-
-func TestATokenFromTheFarFutureRaisesNothing(t *testing.T) {
 	var guard fencing.Watermark
 	need := func(context.Context, string, any) (grpcfence.Need, bool) {
 		return grpcfence.Need{Resource: "orders/42", Mode: fencing.Write}, true
@@ -244,15 +164,49 @@ func TestATokenFromTheFarFutureRaisesNothing(t *testing.T) {
 		},
 	} {
 		for kind, call := range calls {
-			t.Run(name+"/"+kind, func(t *testing.T) {
-				client := serve(t, &service{check: func(context.Context) error { return nil }}, opts...)
-				send := func(token fencing.Token) error {
-					return call(fencing.NewContext(t.Context(), fence(fencing.Write, token)), client)
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				ran := 0
+				client := serve(t, &service{check: func(context.Context) error { ran++; return nil }}, opts...)
+				future := fencing.NewContext(t.Context(), fence(fencing.Write, fencing.MaxToken))
+				for _, ctx := range []context.Context{
+					metadata.AppendToOutgoingContext(t.Context(), "fencing-token", "17"), future,
+				} {
+					err := call(ctx, client)
+					require.Equal(t, codes.InvalidArgument, status.Code(err))
+					require.ErrorIs(t, grpcfence.FromStatus(err), fencing.ErrMalformed)
 				}
-				require.Equal(t, codes.InvalidArgument, status.Code(send(fencing.MaxToken)))
-				require.NoError(t, send(fencing.Token(time.Now().UnixMicro())), "the real holder is not kept out")
+				require.Zero(t, ran)
+				now := fencing.Token(time.Now().UnixMicro())
+				ctx := fencing.NewContext(t.Context(), fence(fencing.Write, now))
+				require.NoError(t, call(ctx, client), "the real holder is not kept out")
 			})
 		}
+	}
+}
+
+// text is a fmt.Stringer of its own text.
+type text string
+
+func (t text) String() string { return string(t) }
+
+func TestClientSendsFencesAndOwner(t *testing.T) {
+	const owner = "01K9Z3NDEKTSV4RRFFQ69G5FAV"
+	var guard fencing.Watermark
+	for kind, call := range calls {
+		t.Run(kind, func(t *testing.T) {
+			var got metadata.MD
+			client := serve(t, &service{check: func(ctx context.Context) error {
+				got, _ = metadata.FromIncomingContext(ctx)
+				assert.Equal(t, owner, fencing.OwnerFromContext(ctx).String())
+				return nil
+			}}, guarded(&guard, fencing.Write)...)
+			ctx := metadata.AppendToOutgoingContext(fencing.NewOwnerContext(t.Context(), text(owner)), "x-own", "1")
+			require.NoError(t, call(fencing.NewContext(ctx, fence(fencing.Write, 20)), client))
+			require.Equal(t, []string{"1"}, got.Get("x-own"))
+			require.Equal(t, []string{`"20";lock="orders/42";mode=write`}, got.Get(fencing.HeaderName))
+			sent, _ := metadata.FromOutgoingContext(ctx)
+			require.Empty(t, sent.Get(fencing.HeaderName), "the caller's metadata is not changed")
+		})
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -93,44 +92,3 @@ func TestRefusedHead(t *testing.T) {
 		require.ErrorIs(t, httpfence.ResponseError(resp), want)
 	}
 }
-
-func TestATokenFromTheFarFutureRaisesNothing(t *testing.T) {
-	var guard fencing.Watermark
-	resource := func(*http.Request) string { return "orders" }
-	handler := httpfence.Guarded(&guard, resource, http.HandlerFunc(orders), fencing.MaxAhead(time.Minute))
-	send := func(token fencing.Token) int {
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, request("POST", "/", fence(fencing.Write, "orders", token)))
-		return w.Code
-	}
-	require.Equal(t, 400, send(fencing.MaxToken))
-	require.Equal(t, 400, send(fencing.Token(time.Now().Add(time.Hour).UnixMicro())))
-	require.Equal(t, 204, send(fencing.Token(time.Now().UnixMicro())), "the real holder is not kept out")
-
-	w := httptest.NewRecorder()
-	httpfence.Extract(http.HandlerFunc(orders), fencing.MaxAhead(time.Minute)).ServeHTTP(w,
-		request("POST", "/", fence(fencing.Write, "orders", fencing.MaxToken)))
-	require.Equal(t, 400, w.Code)
-}
-
-func TestTransportSendsTheOwner(t *testing.T) {
-	const owner = "01K9Z3NDEKTSV4RRFFQ69G5FAV"
-	var got string
-	client, address := served(t, httpfence.Extract(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = fencing.OwnerFromContext(r.Context()).String()
-	})))
-	client.Transport = &httpfence.Transport{Base: client.Transport}
-	ctx := fencing.NewOwnerContext(t.Context(), text(owner))
-	r, err := http.NewRequestWithContext(ctx, "POST", address, nil)
-	require.NoError(t, err)
-	resp, err := client.Do(r)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, owner, got)
-	require.Empty(t, r.Header, "a RoundTripper must not change the request")
-}
-
-// text is a fmt.Stringer of its own text.
-type text string
-
-func (t text) String() string { return string(t) }

@@ -9,10 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -104,34 +102,6 @@ func TestTheContextEndsWithTheAccess(t *testing.T) {
 	require.NotNil(t, inside)
 }
 
-// A timeout around the guard answers the client, and the access goes on until its handler returns.
-func TestATimeoutAroundGuarded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var guard fencing.Watermark
-		var order []string
-		write := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			f, err := fencing.Require(r.Context(), "orders")
-			assert.NoError(t, err)
-			if f.Token == 17 {
-				time.Sleep(time.Second) // whatever becomes of its context
-			}
-			order = append(order, f.Token.String())
-		})
-		handler := http.TimeoutHandler(httpfence.Guarded(&guard, byPath, write), 600*time.Millisecond, "too slow")
-		for token, status := range map[fencing.Token]int{17: http.StatusServiceUnavailable, 18: http.StatusOK} {
-			go func() {
-				time.Sleep(time.Duration(token-17) * 500 * time.Millisecond)
-				w := httptest.NewRecorder()
-				handler.ServeHTTP(w, request("POST", "/orders", fence(fencing.Write, "orders", token)))
-				assert.Equal(t, status, w.Code)
-			}()
-		}
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		require.Equal(t, []string{"17", "18"}, order)
-	})
-}
-
 func malformedRequest() *http.Request {
 	r := request("POST", "/orders")
 	r.Header.Set(fencing.HeaderName, "17")
@@ -172,27 +142,35 @@ func TestGuardedSendsNothingThatTheGuardDidNotComplete(t *testing.T) {
 
 func TestGuardedResponseIsTheHandlers(t *testing.T) {
 	var guard fencing.Watermark
-	handler := httpfence.Guarded(&guard, byPath, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	serve := func(next http.HandlerFunc) *http.Response {
+		w := httptest.NewRecorder()
+		w.Header().Set("X-Before", "1")
+		w.Header().Set("X-Kept", "1")
+		httpfence.Guarded(&guard, byPath, next).ServeHTTP(w, request("GET", "/orders", fence(fencing.Read, "orders", 1)))
+		return w.Result()
+	}
+	response := serve(func(w http.ResponseWriter, _ *http.Request) {
 		require.ErrorIs(t, http.NewResponseController(w).Flush(), http.ErrNotSupported)
 		w.Header().Del("X-Before")
 		w.Header().Add("X-Two", "1")
 		w.Header().Add("X-Two", "2")
-		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Set("Trailer", "X-Sum")
+		w.WriteHeader(199)
 		w.WriteHeader(http.StatusAccepted)
 		w.WriteHeader(http.StatusTeapot)
 		w.Header().Set("X-Late", "lost")
-	}))
-	w := httptest.NewRecorder()
-	w.Header().Set("X-Before", "1")
-	w.Header().Set("X-Kept", "1")
-	handler.ServeHTTP(w, request("GET", "/orders", fence(fencing.Read, "orders", 1)))
-
-	response := w.Result()
+		w.Header().Set("X-Sum", "42")
+	})
 	require.Equal(t, http.StatusAccepted, response.StatusCode)
 	require.Equal(t, []string{"1", "2"}, response.Header.Values("X-Two"))
 	require.Equal(t, "1", response.Header.Get("X-Kept"))
 	require.Empty(t, response.Header.Get("X-Before"))
 	require.Empty(t, response.Header.Get("X-Late"))
+	require.Equal(t, "42", response.Trailer.Get("X-Sum"), "a trailer may be set until the end")
+
+	silent := serve(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Set", "1") })
+	require.Equal(t, http.StatusOK, silent.StatusCode)
+	require.Equal(t, "1", silent.Header.Get("X-Set"))
 }
 
 func TestGuardedPanicLeavesNothing(t *testing.T) {
@@ -214,47 +192,45 @@ type roundTripFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestTransportSendsTheFencesOfTheContext(t *testing.T) {
+func TestTransportSendsFencesAndOwner(t *testing.T) {
+	const owner = "01K9Z3NDEKTSV4RRFFQ69G5FAV"
+	var sent *http.Request
+	transport := &httpfence.Transport{Base: roundTripFunc(func(r *http.Request) (*http.Response, error) {
+		sent = r
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
+	})}
+	send := func(ctx context.Context) *http.Request {
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://orders.test/", nil)
+		require.NoError(t, err)
+		req.Header.Set("X-Own", "1")
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Len(t, req.Header, 1, "a RoundTripper must not change the request")
+		return req
+	}
+	require.Same(t, send(t.Context()), sent, "without fences")
+
 	ctx := fencing.NewContext(t.Context(), fence(fencing.Write, "orders", 17))
 	ctx = fencing.NewContext(ctx, fence(fencing.Read, "stock", 3))
-	var sent *http.Request
-	client := &http.Client{Transport: &httpfence.Transport{
-		Base: roundTripFunc(func(r *http.Request) (*http.Response, error) {
-			sent = r
-			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
-		}),
-	}}
-	req, err := http.NewRequestWithContext(ctx, "POST", "http://orders.test/", nil)
-	require.NoError(t, err)
-	req.Header.Set("X-Own", "1")
-	resp, err := client.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-
+	send(fencing.NewOwnerContext(ctx, text(owner)))
 	require.Equal(t, []string{`"3";lock="stock";mode=read`, `"17";lock="orders";mode=write`},
 		sent.Header.Values(fencing.HeaderName))
+	require.Equal(t, []string{`"` + owner + `"`}, sent.Header.Values(fencing.OwnerHeaderName))
 	require.Equal(t, "1", sent.Header.Get("X-Own"))
-	require.Empty(t, req.Header.Values(fencing.HeaderName), "a RoundTripper must not change the request")
 }
 
-func TestTransportWithoutFences(t *testing.T) {
-	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://orders.test/", nil)
-	require.NoError(t, err)
-	transport := &httpfence.Transport{Base: roundTripFunc(func(r *http.Request) (*http.Response, error) {
-		require.Same(t, req, r)
-		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
-	})}
-	resp, err := transport.RoundTrip(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-}
+// text is a fmt.Stringer of its own text.
+type text string
+
+func (t text) String() string { return string(t) }
 
 func TestExtractPutsFencesIntoTheContext(t *testing.T) {
 	handler := httpfence.Extract(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := fencing.FromContext(r.Context(), "orders")
 		_ = json.NewEncoder(w).Encode(ok)
 		_ = json.NewEncoder(w).Encode(f.Token)
-	}))
+	}), fencing.MaxAhead(time.Minute))
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, request("POST", "/", fence(fencing.Write, "orders", 17)))
 	require.Equal(t, "true\n\"17\"\n", w.Body.String())
@@ -263,9 +239,12 @@ func TestExtractPutsFencesIntoTheContext(t *testing.T) {
 	handler.ServeHTTP(w, request("POST", "/"))
 	require.Equal(t, "false\n\"0\"\n", w.Body.String(), "a request without a fence passes")
 
-	w = httptest.NewRecorder()
-	handler.ServeHTTP(w, malformedRequest())
-	require.Equal(t, 400, w.Code)
+	future := fencing.Token(time.Now().Add(time.Hour).UnixMicro())
+	for _, r := range []*http.Request{malformedRequest(), request("POST", "/", fence(fencing.Write, "orders", future))} {
+		w = httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		require.Equal(t, 400, w.Code)
+	}
 }
 
 func jsonField(t *testing.T, text []byte, name string) string {

@@ -2,6 +2,7 @@ package httpfence_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 func TestEveryProblemIsAnErrorForTheClient(t *testing.T) {
 	secret := errors.New("password=secret: connection reset")
 	stale := &fencing.StaleError{Resource: "orders", Got: 17, Seen: 18}
+	long := &fencing.StaleError{Resource: `ü"` + strings.Repeat("\x00", 500), Got: 17, Seen: 18}
 	lost := &rwlock.LostError{Name: "orders", Token: 17, Reason: rwlock.ReasonExpired, Err: secret}
 	told := &fencing.LostError{Resource: "orders", Token: 17, Reason: "expired"}
 	for name, tt := range map[string]struct {
@@ -47,11 +49,12 @@ func TestEveryProblemIsAnErrorForTheClient(t *testing.T) {
 			errors.Join(secret, fence(fencing.Mode(9), "orders", 1).Validate()),
 			400, httpfence.TypeMalformed, fencing.ErrMalformed, nil,
 		},
-		"cancelled":     {context.Canceled, 503, httpfence.TypeBusy, nil, nil},
-		"out of time":   {fmt.Errorf("waiting: %w", context.DeadlineExceeded), 503, httpfence.TypeBusy, nil, nil},
-		"busy, then us": {&httpfence.GuardError{Status: 503}, 503, httpfence.TypeBusy, nil, nil},
-		"failed, so us": {&httpfence.GuardError{Status: 500}, 500, httpfence.TypeFailed, nil, nil},
-		"commit failed": {secret, 500, httpfence.TypeFailed, nil, nil},
+		"cancelled":       {context.Canceled, 503, httpfence.TypeBusy, nil, nil},
+		"out of time":     {fmt.Errorf("waiting: %w", context.DeadlineExceeded), 503, httpfence.TypeBusy, nil, nil},
+		"busy, then us":   {&httpfence.GuardError{Status: 503}, 503, httpfence.TypeBusy, nil, nil},
+		"failed, so us":   {&httpfence.GuardError{Status: 500}, 500, httpfence.TypeFailed, nil, nil},
+		"commit failed":   {secret, 500, httpfence.TypeFailed, nil, nil},
+		"stale, and long": {long, 412, httpfence.TypeStale, fencing.ErrStale, long},
 		"beyond any one": {
 			&fencing.StaleError{Resource: "a", Got: 1, Seen: 1 << 60}, 412, httpfence.TypeStale, fencing.ErrStale, nil,
 		},
@@ -64,6 +67,9 @@ func TestEveryProblemIsAnErrorForTheClient(t *testing.T) {
 				require.Equal(t, tt.status, w.Code)
 				text, resp := w.Body.String(), w.Result()
 				require.Equal(t, tt.kind, resp.Header.Get(httpfence.ProblemHeaderName))
+				require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+				require.Equal(t, "nosniff", resp.Header.Get("X-Content-Type-Options"))
+				require.True(t, json.Valid(w.Body.Bytes()))
 				if !withBody { // of HEAD, or a proxy's own page
 					resp.Body, text = http.NoBody, ""
 				}
@@ -99,60 +105,41 @@ func requireReported(t *testing.T, err error, status int, want error) {
 	}
 }
 
-func TestResponseErrorReadsLongProblems(t *testing.T) {
-	stale := &fencing.StaleError{Resource: `ü"` + strings.Repeat("\x00", 500), Got: 17, Seen: 18}
-	w := httptest.NewRecorder()
-	httpfence.WriteProblem(w, stale)
-	require.Equal(t, "no-store", w.Result().Header.Get("Cache-Control"))
-	require.Equal(t, stale, httpfence.ResponseError(w.Result()))
-}
-
-// A body that is none of ours takes nothing away from the status and the field.
-func TestResponseErrorWithAnotherBody(t *testing.T) {
-	ours := `{"type":"` + httpfence.TypeStale + `","resource":"a","got":"1","seen":"2"}`
-	for name, tt := range map[string]struct{ contentType, body string }{
-		"another media type":  {"application/json", ours},
-		"no media type":       {"", ours},
-		"not JSON":            {"application/problem+json", `<html>`},
-		"token out of range":  {"application/problem+json", strings.Replace(ours, `"2"`, `"-2"`, 1)},
-		"more than the limit": {"application/problem+json", strings.Repeat(" ", 1<<20) + ours},
-	} {
-		t.Run(name, func(t *testing.T) {
-			resp := response(412, httpfence.TypeStale, tt.contentType, tt.body)
-			require.ErrorIs(t, httpfence.ResponseError(resp), fencing.ErrStale)
-			rest, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			require.Equal(t, tt.body, string(rest))
-		})
-	}
-	resp := response(412, httpfence.TypeStale, "application/problem+json", "")
-	resp.Body = nil
-	require.ErrorIs(t, httpfence.ResponseError(resp), fencing.ErrStale)
-}
-
-func TestResponseErrorIgnoresOtherAnswers(t *testing.T) {
+// A body that is none of ours takes nothing away from the status and the field, and one of ours says nothing without
+// them.
+func TestResponseErrorOfOtherAnswers(t *testing.T) {
+	const problem = "application/problem+json"
 	ours := `{"type":"` + httpfence.TypeStale + `","resource":"a","got":"1","seen":"2"}`
 	for name, tt := range map[string]struct {
-		status int
-		kind   string
+		status            int
+		kind              string
+		contentType, body string
+		stale             bool
 	}{
-		"success":                {200, httpfence.TypeStale},
-		"another status":         {428, httpfence.TypeStale},
-		"another kind":           {412, "about:blank"},
-		"an If-Match that fails": {412, ""},
-		"the handler's own":      {500, ""},
+		"another media type":     {412, httpfence.TypeStale, "application/json", ours, true},
+		"no media type":          {412, httpfence.TypeStale, "", ours, true},
+		"not JSON":               {412, httpfence.TypeStale, problem, `<html>`, true},
+		"token out of range":     {412, httpfence.TypeStale, problem, strings.Replace(ours, `"2"`, `"-2"`, 1), true},
+		"more than the limit":    {412, httpfence.TypeStale, problem, strings.Repeat(" ", 1<<20) + ours, true},
+		"success":                {200, httpfence.TypeStale, problem, ours, false},
+		"another status":         {428, httpfence.TypeStale, problem, ours, false},
+		"another kind":           {412, "about:blank", problem, ours, false},
+		"an If-Match that fails": {412, "", problem, ours, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resp := response(tt.status, tt.kind, "application/problem+json", ours)
-			require.NoError(t, httpfence.ResponseError(resp))
+			header := http.Header{"Content-Type": {tt.contentType}, httpfence.ProblemHeaderName: {tt.kind}}
+			resp := &http.Response{StatusCode: tt.status, Header: header, Body: io.NopCloser(strings.NewReader(tt.body))}
+			err := httpfence.ResponseError(resp)
+			rest, readErr := io.ReadAll(resp.Body)
+			require.NoError(t, readErr)
+			require.Equal(t, tt.body, string(rest))
+			if !tt.stale {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, fencing.ErrStale)
+			resp.Body = nil
+			require.ErrorIs(t, httpfence.ResponseError(resp), fencing.ErrStale)
 		})
-	}
-}
-
-func response(status int, kind, contentType, body string) *http.Response {
-	header := http.Header{"Content-Type": {contentType}}
-	header.Set(httpfence.ProblemHeaderName, kind)
-	return &http.Response{
-		StatusCode: status, Status: fmt.Sprint(status), Header: header, Body: io.NopCloser(strings.NewReader(body)),
 	}
 }

@@ -209,30 +209,23 @@ func TestFenceColumn(t *testing.T) {
 	require.ErrorIs(t, upsert(write("b", 2)), fencing.ErrStale)
 }
 
+// All else is tested with package sqlguard, whose code it is.
 func TestBadInput(t *testing.T) {
 	b := newBank(t)
-	ctx := t.Context()
+	ctx, zero := t.Context(), new(pgxguard.Guard)
 	for name, err := range map[string]error{
 		"no work":      b.guard.Do(ctx, b.pool, write("a", 1), nil),
 		"no fence":     b.guard.DoAll(ctx, b.pool, nil, nothing),
-		"twice":        b.guard.DoAll(ctx, b.pool, []fencing.Fence{write("a", 1), read("a", 2)}, nothing),
-		"zero, Do":     new(pgxguard.Guard).Do(ctx, b.pool, write("a", 1), nothing),
-		"zero, Claim":  new(pgxguard.Guard).Claim(ctx, b.pool, write("a", 1)),
-		"zero, Create": new(pgxguard.Guard).Create(ctx, b.pool),
-		"zero, Update": new(pgxguard.Guard).CheckUpdate(ctx, b.pool, write("a", 1), pgconn.CommandTag{}, "SELECT 1"),
+		"zero, Do":     zero.Do(ctx, b.pool, write("a", 1), nothing),
+		"zero, Claim":  zero.Claim(ctx, b.pool, write("a", 1)),
+		"zero, Create": zero.Create(ctx, b.pool),
+		"zero, Update": zero.CheckUpdate(ctx, b.pool, write("a", 1), pgconn.CommandTag{}, "SELECT 1"),
+		"zero, Upsert": zero.CheckUpsert(ctx, b.pool, write("a", 1), pgconn.CommandTag{}, "SELECT 1"),
 	} {
 		require.ErrorIs(t, err, sqlguard.ErrOption, name)
 	}
-	require.Error(t, b.guard.Do(ctx, b.pool, write("", 1), nothing))
-	require.Error(t, b.guard.Claim(ctx, b.pool, fencing.Fence{Resource: "a", Token: 1}))
 	_, err := pgxguard.New(nil)
 	require.ErrorIs(t, err, sqlguard.ErrOption)
-	_, err = pgxguard.New(sqlguard.WithTable("A;B"))
-	require.ErrorIs(t, err, sqlguard.ErrTable)
-	seen, err := b.guard.Seen(ctx, b.pool, "a")
-	require.NoError(t, err)
-	require.Zero(t, seen)
-
 	other, err := pgxguard.New(sqlguard.WithTable("public.tokens"))
 	require.NoError(t, err)
 	require.Contains(t, other.Schema(), `"public"."tokens"`)

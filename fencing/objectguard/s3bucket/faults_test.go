@@ -1,8 +1,6 @@
 package s3bucket_test
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -134,90 +132,4 @@ func TestFailingWrites(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A gateway answers 503 although the store carries the write out: at once, or only when the next attempt is over.
-func TestUnavailableButStored(t *testing.T) {
-	for _, late := range []bool{false, true} {
-		t.Run(fmt.Sprintf("late=%t", late), func(t *testing.T) {
-			inFakeTime(t, func(t *testing.T, f *front, _ *s3.Client, guard *objectguard.Guard) {
-				changes := 0
-				var pending *http.Request
-				f.put = func(w http.ResponseWriter, r *http.Request) bool {
-					switch {
-					case f.puts == 1 && late:
-						pending = kept(t, r)
-					case f.puts == 1:
-						f.server.ServeHTTP(httptest.NewRecorder(), r)
-					default:
-						f.server.ServeHTTP(w, r)
-						answer := httptest.NewRecorder()
-						f.server.ServeHTTP(answer, pending)
-						require.Equal(t, http.StatusPreconditionFailed, answer.Code, "the late one finds its condition broken")
-						return true
-					}
-					w.WriteHeader(http.StatusServiceUnavailable)
-					return true
-				}
-				require.NoError(t, guard.Update(t.Context(), write(1), "a", func(old []byte) ([]byte, error) {
-					changes++
-					return increment(old), nil
-				}))
-				require.Equal(t, 1, changes)
-				data, err := guard.Read(t.Context(), write(1), "a")
-				require.NoError(t, err)
-				require.Equal(t, "1", string(data))
-			})
-		})
-	}
-}
-
-// A gateway repeats a PUT whose answer it has not got, as nginx does: the answer is that to the second copy.
-func TestAGatewayRepeatsAWrite(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, f *front, client *s3.Client, guard *objectguard.Guard) {
-		newer := objectguard.New(s3bucket.New(client, bucket))
-		for _, key := range []string{"alone", "claimed"} {
-			f.puts = 0
-			f.put = func(_ http.ResponseWriter, r *http.Request) bool {
-				if f.puts == 1 {
-					f.server.ServeHTTP(httptest.NewRecorder(), kept(t, r))
-					if key == "claimed" {
-						require.NoError(t, newer.Claim(t.Context(), write(2), key))
-					}
-				}
-				return false
-			}
-			changes := 0
-			require.NoError(t, guard.Update(t.Context(), write(1), key, func(old []byte) ([]byte, error) {
-				changes++
-				return increment(old), nil
-			}), key)
-			require.Equal(t, 1, changes, key)
-		}
-	})
-}
-
-// kept returns a copy of a request that can be carried out after its client has gone.
-func kept(t *testing.T, r *http.Request) *http.Request {
-	t.Helper()
-	body, err := io.ReadAll(r.Body)
-	require.NoError(t, err)
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	copied := r.Clone(context.WithoutCancel(r.Context()))
-	copied.Body = io.NopCloser(bytes.NewReader(body))
-	return copied
-}
-
-// The context's end is the end, also between two attempts.
-func TestContextEndsTheAttempts(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, f *front, _ *s3.Client, guard *objectguard.Guard) {
-		f.put = failing(forever, http.StatusConflict, "ConditionalRequestConflict")
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		err := guard.Write(ctx, write(2), "a", nil)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NotErrorIs(t, err, objectguard.ErrUnknown, "every answer was definite")
-		require.Equal(t, 100*time.Millisecond, time.Since(began))
-	})
 }
