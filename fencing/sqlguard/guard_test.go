@@ -73,3 +73,24 @@ func FuzzTable(f *testing.F) {
 var quoted = regexp.MustCompile("([\"`])[a-z_][a-z0-9_]*([\"`])(\\.[\"`][a-z_][a-z0-9_]*[\"`])?")
 
 func tableless(statement string) string { return quoted.ReplaceAllString(statement, "(table)") }
+
+func TestStatementCarriesItsArguments(t *testing.T) {
+	const resource = "it's a :token"
+	for _, d := range dialects {
+		for _, mode := range []fencing.Mode{fencing.Read, fencing.Write} {
+			guard, err := sqlguard.New(d)
+			require.NoError(t, err)
+			query, args, err := guard.Statement(fencing.Fence{Resource: resource, Token: 7, Mode: mode})
+			require.NoError(t, err)
+			want := []any{[]byte(resource), int64(7)}
+			if d == sqlguard.MySQL { // once for each placeholder; that of a read is counted
+				want = map[fencing.Mode][]any{
+					fencing.Read:  {want[0], want[1], int64(1), want[1], want[1]},
+					fencing.Write: {want[0], want[1], want[1], want[1]},
+				}[mode]
+			}
+			require.Equal(t, want, args)
+			require.NotRegexp(t, `[:{]`, query, "a parameter is left over")
+		}
+	}
+}
