@@ -18,7 +18,8 @@ func TestFormatHeader(t *testing.T) {
 		fencing.FormatHeader(write("orders/42", 1763712345678901)))
 	require.Equal(t, `"1";lock="%C3%BC%20%25%22%5C%2C%3B%00";mode=read`,
 		fencing.FormatHeader(read("ü %\"\\,;\x00", 1)))
-	require.Equal(t, `"1";lock="azAZ09-._~/:%60%7B%40%5B%3F";mode=read`, fencing.FormatHeader(read("azAZ09-._~/:`{@[?", 1)))
+	require.Equal(t, `"1";lock="azAZ09-._~/:%60%7B%40%5B%3F";mode=read`,
+		fencing.FormatHeader(read("azAZ09-._~/:`{@[?", 1)))
 }
 
 func TestInjectExtract(t *testing.T) {

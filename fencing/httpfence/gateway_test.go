@@ -44,15 +44,10 @@ func TestThroughAGateway(t *testing.T) {
 	}{
 		"canonical":        {"/orders/42", `"10";lock="orders/42";mode=write`, 204},
 		"slash encoded":    {"/orders/42", `"10";lock="orders%2F42";mode=write`, 204},
-		"spaces":           {"/orders/42", `"10"; lock="orders/42"; mode=write`, 204},
-		"another order":    {"/orders/42", `"10";mode=write;lock="orders/42"`, 204},
-		"space in a name":  {"/orders/4%202", `"10";lock="orders/4 2";mode=write`, 204},
 		"slash in a name":  {"/orders/4%2F2", `"10";lock="orders/4/2";mode=write`, 204},
 		"%25 in a name":    {"/orders/4%252F2", `"10";lock="orders/4%252F2";mode=write`, 204},
-		"letters beyond":   {"/orders/%C3%BC", `"10";lock="orders/%c3%bc";mode=write`, 204},
 		"another resource": {"/orders/42", `"10";lock="orders/43";mode=write`, 428},
 		"stale":            {"/orders/42", `"9";lock="orders%2F42";mode=write`, 412},
-		"none":             {"/orders/42", "", 428},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, guard.Claim(fence(fencing.Write, "orders/42", 10)))
@@ -71,24 +66,5 @@ func TestThroughAGateway(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// The answer to HEAD has no body, over a real connection.
-func TestRefusedHead(t *testing.T) {
-	var guard fencing.Watermark
-	require.NoError(t, guard.Claim(fence(fencing.Write, "orders", 18)))
-	client, address := served(t, httpfence.Guarded(&guard,
-		func(*http.Request) string { return "orders" }, http.HandlerFunc(orders)))
-	for token, want := range map[fencing.Token]error{17: fencing.ErrStale, 0: fencing.ErrMissing} {
-		r, err := http.NewRequestWithContext(t.Context(), "HEAD", address, nil)
-		require.NoError(t, err)
-		if token > 0 {
-			r.Header.Set(fencing.HeaderName, fencing.FormatHeader(fence(fencing.Read, "orders", token)))
-		}
-		resp, err := client.Do(r)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.ErrorIs(t, httpfence.ResponseError(resp), want)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,38 +55,6 @@ func TestConflictsWithProgressGoOn(t *testing.T) {
 		}})
 		require.NoError(t, guard.Write(t.Context(), write(5), "a", []byte("done")))
 		require.Equal(t, 50, puts)
-	})
-}
-
-// Forty at once: each round trip of the store takes 20 ms, so without pauses nearly all of them collide all the time.
-func TestCrowdSpreadsOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const crowd = 40
-		bucket := newMemory()
-		var mu sync.Mutex
-		puts := 0
-		guard := objectguard.New(hooked{bucket, func(ctx context.Context, key string, o objectguard.Object) error {
-			mu.Lock()
-			puts++
-			mu.Unlock()
-			time.Sleep(20 * time.Millisecond)
-			return bucket.PutIf(ctx, key, o)
-		}})
-		var group sync.WaitGroup
-		for range crowd {
-			group.Go(func() {
-				add := func(data []byte) ([]byte, error) { return append(data[:len(data):len(data)], 'x'), nil }
-				if err := guard.Update(t.Context(), write(5), "a", add); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		group.Wait()
-		data, err := guard.Read(t.Context(), write(5), "a")
-		require.NoError(t, err)
-		require.Len(t, data, crowd)
-		require.Less(t, puts, crowd*crowd/4, "without pauses some n*n/2")
-		t.Logf("%d writes sent for %d updates", puts, crowd)
 	})
 }
 

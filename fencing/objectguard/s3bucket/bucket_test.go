@@ -123,27 +123,6 @@ func TestLostAnswer(t *testing.T) {
 	require.Equal(t, "two", string(data))
 }
 
-func BenchmarkWrite(b *testing.B) {
-	content := bytes.Repeat([]byte("x"), 4096)
-	b.Run("unguarded", func(b *testing.B) {
-		client := start(b, nil)
-		for b.Loop() {
-			_, err := client.PutObject(b.Context(), &s3.PutObjectInput{
-				Bucket: aws.String(bucket), Key: aws.String("a"), Body: bytes.NewReader(content),
-			})
-			require.NoError(b, err)
-		}
-	})
-	b.Run("guarded", func(b *testing.B) {
-		guard := objectguard.New(s3bucket.New(start(b, nil), bucket))
-		f := write(1)
-		for b.Loop() {
-			f.Token++
-			require.NoError(b, guard.Write(b.Context(), f, "a", content))
-		}
-	})
-}
-
 // An object that was there before, with all that belongs to it.
 func TestAdoptedObjectKeepsItsAttributes(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, f *front, client *s3.Client, guard *objectguard.Guard) {

@@ -27,31 +27,6 @@ var (
 	_ sqlguard.Tx = (*sqlx.Tx)(nil)
 )
 
-func requireGuards(t *testing.T, guard *sqlguard.Guard, db sqlguard.DB, resource string) {
-	t.Helper()
-	require.NoError(t, guard.Do(t.Context(), db, write(resource, 5), nothing))
-	require.NoError(t, guard.Do(t.Context(), db, read(resource, 6), nothing))
-	require.ErrorIs(t, guard.Do(t.Context(), db, write(resource, 5), nothing), fencing.ErrStale)
-}
-
-func TestHandlesOfSqlx(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
-		x := sqlx.NewDb(db, store.Name)
-		requireGuards(t, guard, x, "a")
-
-		conn, err := x.Connx(t.Context())
-		require.NoError(t, err)
-		requireGuards(t, guard, conn, "b")
-		require.NoError(t, conn.Close())
-
-		tx, err := x.BeginTxx(t.Context(), nil)
-		require.NoError(t, err)
-		require.NoError(t, guard.Claim(t.Context(), tx, write("c", 5)))
-		require.ErrorIs(t, guard.Claim(t.Context(), tx, write("c", 4)), fencing.ErrStale)
-		require.NoError(t, tx.Commit())
-	})
-}
-
 // The handles of bun fit, and send something else.
 func TestHandlesOfBun(t *testing.T) {
 	store := servers.Store("SQLite")
@@ -69,7 +44,7 @@ func TestHandlesOfBun(t *testing.T) {
 	}
 	require.NoError(t, guard.Claim(t.Context(), tx.Tx, write("a", 5)), "the handle inside")
 	require.NoError(t, tx.Commit())
-	requireGuards(t, guard, x.DB, "b")
+	require.NoError(t, guard.Do(t.Context(), x.DB, write("b", 5), nothing))
 }
 
 // The verdict of a statement that is sent by other means than this package's.
