@@ -53,7 +53,7 @@ func newEmbeddedServer(t testing.TB, master int) *embeddedServer {
 	}
 	s := &embeddedServer{Mini: testredis.NewMini(t), listener: listener, conns: map[net.Conn]bool{}}
 	s.holds = newHolds(master)
-	s.Mini.Skew(0) // a clock that runs within a script looks at all keys with each of its commands
+	s.Mini.Skew(0) // miniredis looks at all keys whenever the clock has moved
 	s.NewProcess()
 	s.trace = s.Trace(func(err error) {
 		s.mu.Lock()

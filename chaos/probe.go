@@ -89,6 +89,8 @@ type inquiry struct {
 	p     *probe
 	a     history.Answer
 	other bool // it proves nothing, since what the probe knew has changed
+
+	blocker *rwlock.Lease // of the lock that the call asks for, or nil
 }
 
 // ask begins a call.
@@ -122,11 +124,25 @@ func (q *inquiry) unless(changed bool) *inquiry {
 	return q
 }
 
+// beside names a lease of the lock that the call asks for.
+func (q *inquiry) beside(blocker *rwlock.Lease) *inquiry {
+	q.blocker = blocker
+	return q
+}
+
 // got records the answer and what it may be where no fault strikes, and reports whether there was no error.
 func (q *inquiry) got(err error, want ...string) bool {
 	q.a.Ended, q.a.Got, q.a.Want = now(), causeOf(err), want
 	if err != nil {
 		q.a.Err = err.Error()
+	}
+	if q.blocker != nil {
+		if err == nil { // a step of the server's clock may have ended its hold
+			ctx, cancel := q.p.longer()
+			q.other = q.other || q.blocker.Renew(ctx) != nil
+			cancel()
+		}
+		q.other = q.other || q.blocker.Err() != nil
 	}
 	if !q.other {
 		q.p.w.record(history.Event{Answer: &q.a})

@@ -52,9 +52,9 @@ func (p *probe) lockOrder() {
 		return
 	}
 	defer free()
-	q = p.ask(a, "LockAll of an earlier lock that is taken").never("nil")
+	q = p.ask(a, "LockAll of an earlier lock that is taken").never("nil").beside(blocker)
 	all, err := p.locker.LockAll(section.Context(ctx), p.inAnyOrder(a))
-	if q.unless(section.Err() != nil || blocker.Err() != nil).got(err, "lock order") {
+	if q.unless(section.Err() != nil).got(err, "lock order") {
 		_ = all.Release(ctx)
 	}
 }
@@ -82,11 +82,11 @@ func (p *probe) loseOneOfSeveral() {
 		return
 	}
 	defer free()
-	q := p.ask(p.name("d"), "LockAll that loses a lock while it waits").never("nil").within(1500 * time.Millisecond)
+	q := p.ask(p.name("d"), "LockAll that loses a lock while it waits").never("nil").beside(blocker)
 	limit, stop := context.WithTimeout(context.Background(), 3*time.Second)
 	defer stop()
 	all, err := p.locker.LockAll(limit, wants, rwlock.WithMaxHold(10*time.Millisecond+p.millis(30)))
-	if q.unless(blocker.Err() != nil).got(err, "lost") {
+	if q.within(1500*time.Millisecond).got(err, "lost") {
 		_ = all.Release(ctx)
 	}
 }
@@ -121,9 +121,9 @@ func (p *probe) severalGivenUp() {
 	if p.rng.IntN(3) == 0 { // which a call that fails leaves nowhere
 		options = append(options, rwlock.WithMinHold(12*p.w.cfg.TTL))
 	}
-	q := p.ask(a, "LockAll of a lock that is taken").never("nil")
+	q := p.ask(a, "LockAll of a lock that is taken").never("nil").beside(blocker)
 	all, err := p.locker.LockAll(ctx, p.inAnyOrder(a, b), options...)
-	if q.unless(blocker.Err() != nil).got(err) {
+	if q.got(err) {
 		_ = all.Release(ctx)
 	}
 	if lease := p.waitFor(a); lease != nil {
@@ -347,9 +347,9 @@ func (p *probe) ownersOrder() {
 	} else {
 		close(waiting)
 	}
-	q := p.ask(a, call).never("nil")
+	q := p.ask(a, call).never("nil").beside(blocker)
 	all, err := p.nested.LockAll(owned, p.inAnyOrder(a))
-	if q.unless(section.Lease().Err() != nil || blocker.Err() != nil).got(err, "lock order") {
+	if q.unless(section.Lease().Err() != nil).got(err, "lock order") {
 		_ = all.Release(ctx)
 	}
 	free()
@@ -396,7 +396,8 @@ func within(owned, ctx context.Context) context.Context {
 
 // waitsTogether waits for another goroutine of the owner and then for the lock, both within one limit.
 func (p *probe) waitsTogether(owned context.Context, name string, blocker *rwlock.Lease) {
-	const first, second, slack = 1500 * time.Millisecond, 1600 * time.Millisecond, 1200 * time.Millisecond
+	// After the first, the second has a second for its request.
+	const first, second, slack = 1500 * time.Millisecond, 2600 * time.Millisecond, 1200 * time.Millisecond
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -405,9 +406,9 @@ func (p *probe) waitsTogether(owned context.Context, name string, blocker *rwloc
 		}
 	}()
 	time.Sleep(10 * time.Millisecond)
-	q := p.ask(name, "Lock of an owner that waits for itself").never("nil").within(second + slack)
+	q := p.ask(name, "Lock of an owner that waits for itself").never("nil").beside(blocker).within(second + slack)
 	hold, err := p.nested.Lock(owned, name, rwlock.WithMaxWait(second))
-	if q.unless(blocker.Err() != nil).got(err, "contended") {
+	if q.got(err, "contended") {
 		_ = hold.Release(context.Background())
 	}
 	<-over
