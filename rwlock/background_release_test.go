@@ -318,7 +318,7 @@ func TestAReleaseInTheBackgroundReturnsAKnownLoss(t *testing.T) {
 
 // The end of the caller's context does not keep the lock.
 func TestAReleaseInTheBackgroundIgnoresItsContext(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p := w.Process(rwlock.WithBackgroundRelease())
 		ctx, cancel := context.WithCancel(w.Ctx)
 		lease := p.Take("n", rwlock.Write)
@@ -411,7 +411,7 @@ func TestAStormOfReleasesInTheBackgroundIsBounded(t *testing.T) {
 
 // Waiters of other processes are served in the order of their arrival, and before the process that has released.
 func TestWaitersOfOthersBehindAReleaseInTheBackground(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		for _, tuned := range []bool{false, true} {
 			w.Net.Tuned = tuned
 			p := w.Process(rwlock.WithBackgroundRelease())

@@ -2,7 +2,6 @@ package rwlock_test
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -130,124 +129,11 @@ func onlyTokensOn(t *testing.T, server *testredis.Server) {
 	}
 }
 
-// A server that is out of memory may have room again: TryLock says what is wrong, Lock goes on asking and gets in.
-func TestServerOutOfMemory(t *testing.T) {
-	server := testredis.Start(t, "--maxmemory", "1kb")
-	client := dial(t, server.Addr(), rueidis.ClientOption{})
-	locker := testkit.New(t, client)
-
-	passing(t, locker, server.Addr(), "OOM")
-	onlyTokensOn(t, server)
-
-	held := waitOut(t, locker, func() { commandOn(t, server, "CONFIG", "SET", "maxmemory", "0") })
-	// Full again: what there is can be kept and given back.
-	commandOn(t, server, "CONFIG", "SET", "maxmemory", "1kb")
-	require.NoError(t, held.Renew(t.Context()))
-	require.NoError(t, held.Release(t.Context()))
-	left, err := locker.Inspect(t.Context(), "orders")
-	require.NoError(t, err)
-	require.Empty(t, left.Holders)
-	require.Empty(t, left.Waiters) // but a tombstone may be there, of a request that was on its way when Lock gave up
-}
-
-// A server with too many clients says so and closes the connection: its words are the cause, not the end that follows.
-// No request can have run there.
-func TestServerWithTooManyClients(t *testing.T) {
-	server := testredis.Start(t)
-	commandOn(t, server, "CONFIG", "SET", "maxclients", "1") // the connection of this command
-	for range 5 {
-		locker, err := rwlock.New(dial(t, server.Addr(), rueidis.ClientOption{}))
-		require.NoError(t, err)
-		passing(t, locker, server.Addr(), "max number of clients reached")
-		require.NoError(t, locker.Close(), "and at once: there is nothing to wait for")
-	}
-}
-
-// A server that still reads its data from disk is not there yet.
-func TestServerLoading(t *testing.T) {
-	t.Parallel()
-	server := testredis.Start(t, "--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no")
-	const keys, pause = 3000, 10 * time.Millisecond // between two keys it answers
-	for i := range keys {
-		commandOn(t, server, "SET", strconv.Itoa(i), strings.Repeat("v", 4096))
-	}
-	commandOn(t, server, "SAVE")
-	slow := testredis.Start(t, "--loading-process-events-interval-bytes", "1024", "--key-load-delay",
-		strconv.FormatInt(pause.Microseconds(), 10), "--dir", folderOf(t, server))
-	client := dial(t, slow.Addr(), rueidis.ClientOption{})
-	locker := testkit.New(t, client)
-
-	passing(t, locker, slow.Addr(), "LOADING")
-	lease := waitOut(t, locker, func() { commandOn(t, slow, "CONFIG", "SET", "key-load-delay", "0") })
-	require.NoError(t, lease.Release(t.Context()))
-}
-
-func folderOf(t *testing.T, server *testredis.Server) string {
-	t.Helper()
-	reply := commandOn(t, server, "CONFIG", "GET", "dir")
-	return reply.([]any)[1].(string)
-}
-
 func commandOn(t *testing.T, server *testredis.Server, args ...string) any {
 	t.Helper()
 	reply, err := server.Command(args...)
 	require.NoError(t, err, "%v", args)
 	return reply
-}
-
-// passing checks what a trouble looks like that may pass: the attempts fail at once, the others when their context
-// ends.
-func passing(t *testing.T, locker *rwlock.Locker, addr, cause string) {
-	t.Helper()
-	for _, try := range []take{locker.TryLock, locker.TryRLock} {
-		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		_, err := try(ctx, "orders")
-		couldNotAsk(t, err, addr, cause)
-		require.NoError(t, ctx.Err(), "an attempt waited")
-		require.False(t, rwlock.Indeterminate(err))
-		cancel()
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // some answers come within it
-	defer cancel()
-	_, err := locker.Lock(ctx, "orders")
-	couldNotAsk(t, err, addr, cause)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Error(t, ctx.Err(), "Lock did not wait") // and one of its requests may be on its way at the end
-}
-
-// waitOut starts Lock, ends the trouble, and returns the lease that comes of it.
-func waitOut(t *testing.T, locker *rwlock.Locker, end func()) *rwlock.Lease {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	got := make(chan *rwlock.Lease)
-	failed := make(chan error)
-	go func() {
-		if lease, err := locker.Lock(ctx, "orders"); err == nil {
-			got <- lease
-		} else {
-			failed <- err
-		}
-	}()
-	end()
-	select {
-	case lease := <-got:
-		return lease
-	case err := <-failed:
-		require.NoError(t, err)
-		return nil
-	}
-}
-
-// Nobody listens there: said at once by an attempt, after the context's end by Lock; and since nothing can have been
-// sent, nothing is left to be released.
-func TestNobodyListens(t *testing.T) {
-	const addr = "127.0.0.1:1" // a port that was free a moment ago may be another test's by now
-	client := dial(t, addr, rueidis.ClientOption{})
-	locker, err := rwlock.New(client, rwlock.WithTTL(time.Hour), rwlock.WithReleaseTimeout(time.Hour))
-	require.NoError(t, err)
-	passing(t, locker, addr, "connection refused")
-	require.NoError(t, locker.Close(), "and at once: there is nothing to wait for")
 }
 
 // group is a master and the server that takes its place, with a client that follows.

@@ -337,22 +337,3 @@ func TestEventsThatOverflowAreCounted(t *testing.T) {
 		require.Zero(w, w.Process().Stats().EventsDropped)
 	})
 }
-
-func TestReleasedAloneIsBounded(t *testing.T) {
-	testredis.NeedAll(t, "6,000 sections, one after the other")
-	mini := testredis.NewMini(t)
-	block := make(chan struct{})
-	n := 0
-	l, err := rwlock.New(mini.Client(t), rwlock.WithTTL(time.Minute), rwlock.WithTrace(&rwlock.Trace{
-		Released: func(context.Context, rwlock.TraceEvent) { <-block; n++ },
-	}))
-	require.NoError(t, err)
-	for range 6000 {
-		lease, err := l.Lock(t.Context(), "x")
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(t.Context()))
-	}
-	close(block)
-	require.NoError(t, l.Close())
-	require.LessOrEqual(t, n, 4097)
-}

@@ -12,21 +12,6 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A server that did not answer in time is told from all other failures by its type.
-func TestNodeTimeoutHasAType(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		p.WarmUp()
-		p.Link.Hold(testredis.Both)
-		_, err := p.TryLock(w.Ctx, "n")
-		var late *rwlock.NoReplyError
-		require.ErrorAs(w, err, &late)
-		require.Positive(w, late.After)
-		require.LessOrEqual(w, late.After, w.TTL)
-		p.Link.Restore()
-	})
-}
-
 // causesOfNoLease end an acquisition.
 var causesOfNoLease = []cause{
 	{
@@ -71,6 +56,32 @@ var causesOfNoLease = []cause{
 		},
 		[]error{rwlock.ErrNotAcquired},
 		[]string{`write lock "n"`, "after 2s", "the holder's meta", "WithMaxWait limit of 2s"},
+	},
+	{
+		"ctx had ended before",
+		func(w *world, p *process) error {
+			ctx, cancel := context.WithCancelCause(w.Ctx)
+			cancel(errShutdown)
+			return errorOf(p.Lock(ctx, "n"))
+		},
+		[]error{rwlock.ErrNotAcquired, context.Canceled, errShutdown},
+		[]string{`write lock "n"`, "shutting down"},
+	},
+	{
+		"a single attempt of an RWMutex",
+		func(w *world, p *process) error { holdElsewhere(w); return p.RWMutex("n").TryRLock(w.Ctx) },
+		[]error{rwlock.ErrNotAcquired},
+		[]string{`read lock "n"`, "the holder's meta"},
+	},
+	{
+		"a conversion beside a reader",
+		func(w *world, p *process) error {
+			lease := p.Take("n", rwlock.Read)
+			w.Process().Take("n", rwlock.Read)
+			return lease.TryUpgrade(w.Ctx)
+		},
+		[]error{rwlock.ErrNotAcquired},
+		[]string{`write lock "n"`, "for read"},
 	},
 	{
 		"nobody to ask, one attempt",

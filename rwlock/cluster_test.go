@@ -3,7 +3,6 @@ package rwlock_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,69 +33,6 @@ func clusterLocker(t *testing.T, d testredis.Deployment, opts ...rwlock.Option) 
 	option.Dialer.Timeout = testkit.Patience // on a busy machine a second is short
 	locker := testkit.Dial(t, "", option, opts...)
 	return locker
-}
-
-// renewals counts the renewals of each lock.
-type renewals struct {
-	mu sync.Mutex
-	of map[string]int
-}
-
-func (r *renewals) trace() rwlock.Option {
-	r.of = make(map[string]int)
-	return rwlock.WithTrace(&rwlock.Trace{Renewed: func(_ context.Context, e rwlock.TraceEvent) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.of[e.Name]++
-	}})
-}
-
-func (r *renewals) count(name string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.of[name]
-}
-
-// One frozen shard takes the leases of its own locks, and holds up nothing on the others: there every lease is renewed
-// as often as before, and whoever asks is served.
-func TestAFrozenShardCostsOnlyItsOwnLocks(t *testing.T) {
-	t.Parallel()
-	c := testredis.StartCluster(t, redisBinary(t), 0)
-	c.NodeTimeout(time.Minute) // or the others take it for dead, and the slots with it
-	var renewed renewals
-	locker := clusterLocker(t, c, rwlock.WithTTL(5*time.Second), renewed.trace())
-	masters := c.Masters()
-	leases := make(map[*testredis.Server][]*rwlock.Lease)
-	for _, master := range masters {
-		for _, name := range namesOf(c, master, 7)[2:] {
-			lease, err := locker.Lock(t.Context(), name)
-			require.NoError(t, err)
-			leases[master] = append(leases[master], lease)
-		}
-	}
-	free := append(namesOf(c, masters[0], 2), namesOf(c, masters[2], 2)...)
-	wanted := namesOf(c, masters[1], 2)
-	masters[1].Freeze()
-	defer masters[1].Thaw()
-	ctx, cancel := context.WithCancel(t.Context())
-	var asking sync.WaitGroup
-	for _, name := range wanted {
-		asking.Go(func() { _, _ = locker.Lock(ctx, name) }) // those who want the frozen ones go on asking
-	}
-	for _, lease := range leases[masters[1]] {
-		<-lease.Done()
-	}
-	for _, lease := range append(leases[masters[0]], leases[masters[2]]...) {
-		require.NoError(t, lease.Err(), lease.Name())
-		require.NotZero(t, renewed.count(lease.Name()))
-	}
-	for i := range 80 {
-		lease, err := locker.TryLock(t.Context(), free[i%len(free)])
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(t.Context()))
-	}
-	cancel()
-	asking.Wait()
 }
 
 // broadcasts returns how many messages the nodes have sent each other over the bus for subscribers.
@@ -156,17 +92,6 @@ func TestHandOffsInAClusterAreNoBroadcasts(t *testing.T) {
 			require.LessOrEqual(t, broadcasts(t, c)-before, n/3, "not one for each")
 		})
 	}
-}
-
-// listeners returns how many channels of lockers have a subscriber on this server.
-func listeners(t *testing.T, s *testredis.Server) int {
-	n := 0
-	for _, kind := range []string{"CHANNELS", "SHARDCHANNELS"} {
-		reply, err := s.Command("PUBSUB", kind, "fencelock:c:*")
-		require.NoError(t, err)
-		n += len(reply.([]any))
-	}
-	return n
 }
 
 // working has lockers of processes of their own take these locks all the time, until it is ended.
@@ -235,33 +160,6 @@ func (w *working) stop() {
 	w.group.Wait()
 }
 
-// After a planned failover the old master lives on, and has nobody's subscription.
-func TestSubscriptionsFollowAPlannedFailover(t *testing.T) {
-	t.Parallel()
-	binary := redisBinary(t)
-	t.Run("Sentinel", func(t *testing.T) {
-		s := testredis.StartSentinel(t, binary)
-		follow(t, s, "n", func(*testredis.Server) *testredis.Server { return s.Failover() })
-	})
-	t.Run("Cluster", func(t *testing.T) {
-		c := testredis.StartCluster(t, binary, 1)
-		follow(t, c, namesOf(c, c.Masters()[0], 1)[0], c.Failover)
-	})
-}
-
-func follow(t *testing.T, d testredis.Deployment, name string, failOver func(*testredis.Server) *testredis.Server) {
-	const processes = 2
-	w := startWorking(t, d, processes, name)
-	listenedTo := func(s *testredis.Server) {
-		require.Eventually(t, func() bool { return listeners(t, s) >= processes }, testkit.Patience, 10*time.Millisecond)
-	}
-	old := d.Masters()[0]
-	listenedTo(old)
-	listenedTo(failOver(old))
-	require.Eventually(t, func() bool { return listeners(t, old) == 0 }, testkit.Patience, 10*time.Millisecond)
-	w.more(t, 20)
-}
-
 // A planned failover of a shard loses nothing, so it breaks nothing: no token is given out twice, and nobody is let in
 // beside a writer. Messages of the new master arrive by way of the old one, too, who passes them on as its replica.
 func TestAPlannedFailoverBreaksNoPromise(t *testing.T) {
@@ -274,60 +172,6 @@ func TestAPlannedFailoverBreaksNoPromise(t *testing.T) {
 	w.more(t, 1000)
 	w.stop()
 	require.Zero(t, w.faults.Load())
-}
-
-// A slot that has moved to another node is followed there by everybody, also by those who hold its lock.
-func TestALockFollowsItsSlot(t *testing.T) {
-	t.Parallel() // a new cluster takes its time
-	cluster := testredis.StartCluster(t, redisBinary(t), 0)
-	w := testkit.OnGroup(t, cluster)
-	w.TTL = 5 * time.Second
-	p, q := w.Process(), w.Process()
-	slot := cluster.Slot("fencelock:{n}")
-	for range 2 {
-		held, waiting := p.Take("n", rwlock.Write), q.Acquire(w.Ctx, "n", rwlock.Read)
-		before := p.Stats().Renewed
-		cluster.BeginMove(slot, cluster.Another(cluster.Owner(slot))).End()
-		w.Eventually("it is renewed there", func() bool { return p.Stats().Renewed >= before+3 })
-		require.True(t, waiting.IsWaiting())
-		require.NoError(t, held.Err())
-		w.Release(held)
-		w.Release(waiting.Granted())
-		slot = cluster.Slot("fencelock:{n}")
-	}
-}
-
-// While a master is dead and has no replica nobody serves its slots: an attempt says so at once, and Lock goes on
-// asking until somebody does.
-func TestAClusterThatIsDown(t *testing.T) {
-	t.Parallel() // it waits for the cluster to notice
-	cluster := testredis.StartCluster(t, redisBinary(t), 0)
-	cluster.NodeTimeout(300 * time.Millisecond)
-	w := testkit.OnGroup(t, cluster)
-	w.TTL = 5 * time.Second
-	p := w.Process()
-	p.WarmUp()
-	sick := cluster.Owner(cluster.Slot("fencelock:{n}"))
-	alive := slices.DeleteFunc(cluster.Nodes(), func(s *testredis.Server) bool { return s == sick })
-	sick.Kill()
-	w.Eventually("all others notice", func() bool {
-		return !slices.ContainsFunc(alive, func(s *testredis.Server) bool {
-			_, err := s.Command("GET", "fencelock:{warm up}")
-			return err == nil || !strings.HasPrefix(err.Error(), "CLUSTER")
-		})
-	})
-	names := []string{"n", "a", "b", "c", "d", "e"} // on all masters: without full coverage none serves
-	for _, name := range names {
-		ctx, cancel := context.WithTimeout(w.Ctx, testkit.Patience)
-		_, err := p.TryLock(ctx, name)
-		require.ErrorIs(t, err, rwlock.ErrNoQuorum, name)
-		require.NoError(t, ctx.Err(), "an attempt waited")
-		cancel()
-	}
-	waiting := p.Acquire(w.Ctx, "n", rwlock.Write)
-	require.True(t, waiting.IsWaiting())
-	sick.Restart()
-	w.Release(waiting.Granted())
 }
 
 // In a Cluster an error names the node that has refused, and not all that there are.
@@ -357,7 +201,7 @@ func TestErrorsNameTheNodeOfTheLock(t *testing.T) {
 // A cluster behind one address looks like one server, and refuses calls for several locks. Leases that are renewed in
 // one call elsewhere live on there, and the log says once that they are renewed one by one.
 func TestLeasesWhereCallsForSeveralLocksAreRefused(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		const leases, rounds = 40, 4
 		var j testkit.Log
 		p, other := w.Process(j.Option()), w.Process()
@@ -397,27 +241,6 @@ func TestASlotThatIsLeftMoving(t *testing.T) {
 				cluster := cluster.For(t)
 				w := testkit.OnGroup(t, cluster)
 				w.TTL = 5 * time.Second
-				leftMoving(w, cluster, what, mode, moved)
-			})
-		}
-	}
-}
-
-// The same where each grant and each renewal counts with a replica of the node that answers.
-func TestASlotThatIsLeftMovingWithReplicas(t *testing.T) {
-	t.Parallel()
-	cluster := testredis.StartCluster(t, redisBinary(t), 1)
-	for what, moved := range map[string]func(m *testredis.Move, lock string){
-		"nothing moved":           func(*testredis.Move, string) {},
-		"all that is there moved": func(m *testredis.Move, _ string) { m.Keys() },
-	} {
-		for _, mode := range bothModes {
-			t.Run(what+", "+mode.String(), func(t *testing.T) {
-				t.Parallel()
-				cluster := cluster.For(t)
-				w := testkit.OnGroup(t, cluster)
-				w.TTL = 10 * time.Second
-				w.Opts = []rwlock.Option{rwlock.WithReplicas(1, 3*time.Second)}
 				leftMoving(w, cluster, what, mode, moved)
 			})
 		}

@@ -99,28 +99,8 @@ func TestACallOverASilentConnectionReplacesIt(t *testing.T) {
 	}
 }
 
-// A server that pauses for less than a Release waits answers every call of that time over the connection that there is.
-func TestAPauseOfTheServerFailsNoCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		client := dialPatiently(t, mini.NewLink(), func(*rueidis.ClientOption) {})
-		locker := openLocker(t, client, rwlock.WithTTL(30*time.Second))
-		short, err := locker.TryLock(t.Context(), "short", rwlock.WithTTL(100*time.Millisecond), rwlock.WithoutRenewal())
-		require.NoError(t, err)
-		require.NoError(t, short.Release(t.Context()))
-		before := dialsOf(client)
-		for range 20 {
-			lease, err := locker.TryLock(t.Context(), "n")
-			require.NoError(t, err)
-			mini.Freeze()
-			time.AfterFunc(1900*time.Millisecond, mini.Thaw)
-			require.NoError(t, lease.Release(t.Context()))
-		}
-		require.Equal(t, before, dialsOf(client))
-	})
-}
-
-// The same at any time after an earlier call, when the timer of the connection runs already.
+// A server that pauses for less than a Release waits answers every call of that time over the connection that there
+// is, at any time after an earlier call, when the timer of the connection runs already.
 func TestAPauseOfTheServerFailsNoCallAfterAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)

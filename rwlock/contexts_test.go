@@ -167,7 +167,7 @@ func TestContextsEndWithoutTheMutex(t *testing.T) {
 // An operator who deletes a lock's main key, or a server that evicts it, leaves queue entries without a record. They
 // must not be taken for waiters, or nobody gets in any more.
 func TestDeletedKeyDoesNotWedgeTheQueue(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		holder := w.Process()
 		gone := holder.Take("x", rwlock.Write)
 		waiters := []*pending{w.Process().Queue("x", rwlock.Write), w.Process().Queue("x", rwlock.Write)}

@@ -1,12 +1,9 @@
 package rwlock_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,103 +25,6 @@ const (
 	mostCommands = (64+64)*6 + perRefresh + 20
 	mostWords    = (64+64)*(24+3) + perRefresh*5 + 64
 )
-
-// 5,000 goroutines of one process wait for a name. A server runs one call at a time, so what another name suffers is
-// the longest of their calls. Its length is counted in commands and words, which no slow machine changes; the times are
-// shown.
-func TestCrowdDoesNotHoldUpOtherNames(t *testing.T) {
-	testredis.NeedAll(t, "5,000 waiters on a real server")
-	const waiters = 5_000
-	server := testredis.Start(t)
-	w := testkit.OnServers(t, server)
-	w.TTL = 10 * time.Second
-	holder, p, other := w.Process(), w.Process(), w.Process()
-	w.Release(other.Take("other", rwlock.Write)) // the scripts are known from now on
-	timeSections(other, "alone", 1_000, func() bool { return true })
-
-	held := holder.Take("crowd", rwlock.Write)
-	all := make([]*pending, waiters)
-	for i := range all {
-		all[i] = p.Acquire(w.Ctx, "crowd", rwlock.Read)
-	}
-	queued := func() any { return w.Command("ZCARD", "fencelock:{crowd}:q") }
-	w.Eventually("all wait", func() bool { return p.Stats().Waiting == waiters && queued() == int64(perRefresh) })
-	require.EqualValues(t, perRefresh, queued(), "the others wait in their process")
-
-	w.Command("CONFIG", "SET", "slowlog-max-len", "100000")
-	w.Command("CONFIG", "SET", "slowlog-log-slower-than", "100")
-	stop := monitor(t, server)
-	refreshed := p.Link.Calls("EVALSHA") + 3
-	timeSections(other, "while they wait", 1_000, func() bool { return p.Link.Calls("EVALSHA") >= refreshed })
-	w.Release(held)
-	timeSections(other, "while they enter", 100, func() bool { return p.Stats().Waiting == 0 })
-	for _, a := range all {
-		if err := a.Granted().Release(w.Ctx); err != nil {
-			require.ErrorIs(t, err, rwlock.ErrLost, "a slow machine does not confirm 5,000 hand-offs in time")
-		}
-	}
-
-	longest := longestCalls(t, stop())
-	for _, script := range []scripts.Name{scripts.Refresh, scripts.Release} {
-		require.Contains(t, longest, script)
-		t.Logf("the longest %s: %d commands, %d words", script, longest[script].commands, longest[script].words)
-	}
-	logSlow(w)
-}
-
-// longestCalls returns the longest call of each script. None may exceed its bound.
-func longestCalls(t *testing.T, calls []scriptCall) map[scripts.Name]scriptCall {
-	t.Helper()
-	longest := map[scripts.Name]scriptCall{}
-	for _, c := range calls {
-		if c.name == "other" {
-			require.LessOrEqual(t, c.commands, 4, "%+v", c)
-		} else if c.script != scripts.Renew { // which has a bound of its own
-			require.LessOrEqual(t, c.commands, mostCommands, "%+v", c)
-			require.LessOrEqual(t, c.words, mostWords, "%+v", c)
-		}
-		if c.words > longest[c.script].words {
-			longest[c.script] = c
-		}
-	}
-	return longest
-}
-
-// timeSections takes and gives back the lock "other" at least n times, until the crowd has come so far, and shows how
-// long that took.
-func timeSections(p *process, when string, n int, enough func() bool) {
-	p.W.Helper()
-	var took []time.Duration
-	for len(took) < n || !enough() {
-		begun := time.Now()
-		p.W.Release(p.Take("other", rwlock.Write))
-		took = append(took, time.Since(begun))
-	}
-	slices.Sort(took)
-	p.W.Logf("%s: %d sections, median %v, 99 %% within %v, the longest %v",
-		when, len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
-}
-
-// logSlow shows the script calls of the server's slow log.
-func logSlow(w *world) {
-	w.Helper()
-	took := map[scripts.Name][]time.Duration{}
-	for _, entry := range w.Command("SLOWLOG", "GET", "-1").([]any) {
-		fields := entry.([]any)
-		var command []string
-		for _, word := range fields[3].([]any) {
-			command = append(command, word.(string))
-		}
-		if name := testkit.ScriptOf(command); name != "" {
-			took[name] = append(took[name], time.Duration(fields[2].(int64))*time.Microsecond)
-		}
-	}
-	for name, all := range took {
-		slices.Sort(all)
-		w.Logf("%s: %d calls of more than 100 us, median %v, the longest %v",
-			name, len(all), all[len(all)/2], all[len(all)-1])
-	}
-}
 
 // A crowd is more waiters of one process and lock than one refresh names: those behind the nearest have not asked.
 const crowd = 3 * perRefresh
@@ -395,72 +295,4 @@ func TestRefusedReleasesHoldNobodyUp(t *testing.T) {
 		w.Eventually("the release is through", func() bool { return len(w.Inspect("n").Holders) == 0 })
 		require.Less(w, time.Since(start), 3*time.Second)
 	})
-}
-
-// scriptCall is one run of a script, as a server shows it to MONITOR.
-type scriptCall struct {
-	script   scripts.Name // "" if it was sent whole
-	name     string       // of the lock
-	commands int          // that it ran
-	words    int          // of these commands, all together
-}
-
-// monitor notes what scripts make a server do from now on, until the returned function is called.
-func monitor(t *testing.T, server *testredis.Server) (stop func() []scriptCall) {
-	t.Helper()
-	conn, err := net.Dial("tcp", server.Addr())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	_, err = conn.Write([]byte("MONITOR\r\n"))
-	require.NoError(t, err)
-	lines := bufio.NewReader(conn)
-	begun, err := lines.ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "+OK\r\n", begun)
-
-	const last = "that is all"
-	noted := make(chan []scriptCall, 1)
-	go func() {
-		defer close(noted)
-		var all []scriptCall
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil { // also where the test has failed
-				return
-			}
-			if strings.Contains(line, last) {
-				noted <- all
-				return
-			}
-			all = note(all, line)
-		}
-	}()
-	return func() []scriptCall {
-		t.Helper()
-		_, err := server.Command("ECHO", last)
-		require.NoError(t, err)
-		all, complete := <-noted
-		require.True(t, complete, "the server ended MONITOR")
-		return all
-	}
-}
-
-// note adds a line of MONITOR: a script, or a command that the last script runs.
-//
-//	+1700000000.123456 [0 127.0.0.1:50000] "EVALSHA" "<sum>" "4" "fencelock:{n}" ...
-//	+1700000000.123456 [0 lua] "HMGET" "fencelock:{n}" ...
-func note(all []scriptCall, line string) []scriptCall {
-	_, command, _ := strings.Cut(line, "] ")
-	words := strings.Split(strings.TrimSpace(command), `" "`)
-	switch {
-	case strings.Contains(line, " lua] ") && len(all) > 0:
-		last := &all[len(all)-1]
-		last.commands++
-		last.words += len(words)
-	case len(words) > 3 && strings.HasPrefix(strings.ToUpper(words[0]), `"EVAL`):
-		_, name, _ := strings.Cut(words[3], "{")
-		name, _, _ = strings.Cut(name, "}")
-		all = append(all, scriptCall{script: testkit.ScriptOf([]string{"EVALSHA", words[1]}), name: name})
-	}
-	return all
 }

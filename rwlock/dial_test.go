@@ -239,50 +239,6 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 	require.ErrorContains(t, err, "CLUSTER SLOTS")
 }
 
-// Who brings such a client of their own is told at the first use, for every name, and not only where the node has to
-// send them elsewhere.
-func TestClientOfOneServerOnACluster(t *testing.T) {
-	t.Parallel() // a new cluster takes its time
-	cluster := testredis.StartCluster(t, redisBinary(t), 0)
-	for _, node := range cluster.Nodes() {
-		locker := testkit.New(t, node.Client(t))
-		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-			owner, marked := cluster.Owner(cluster.Slot("fencelock:{"+name+"}")), cluster.Owner(cluster.Slot(testkit.Marker))
-			if owner == node && marked == node {
-				continue // this node has all that is needed
-			}
-			for how, take := range acquisitions(locker) {
-				ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-				_, err := take(ctx, name)
-				require.Error(t, err, how)
-				require.ErrorContains(t, err, "leave the address of Dial empty", how)
-				require.NoError(t, ctx.Err(), "%s waited", how)
-				cancel()
-			}
-		}
-	}
-}
-
-// One node is enough to find a Cluster, whichever it is; the others are found by it.
-func TestOneSeedIsEnoughForACluster(t *testing.T) {
-	t.Parallel() // a new cluster takes its time
-	cluster := testredis.StartCluster(t, redisBinary(t), 1)
-	for _, seed := range cluster.Nodes() {
-		client, err := rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{seed.Addr()}})
-		require.NoError(t, err)
-		require.Equal(t, rueidis.ClientModeCluster, client.Mode())
-		locker, err := rwlock.New(client)
-		require.NoError(t, err)
-		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-			lease, err := locker.Lock(t.Context(), name)
-			require.NoError(t, err)
-			require.NoError(t, lease.Release(t.Context()))
-		}
-		require.NoError(t, locker.Close())
-		client.Close()
-	}
-}
-
 // redisBinary returns the binary of a Redis. See testredis.Require.
 func redisBinary(t testing.TB) string {
 	t.Helper()

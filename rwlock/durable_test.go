@@ -3,15 +3,12 @@ package rwlock_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/test/testkit"
-	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -180,70 +177,4 @@ func TestConfirmedHandOffCostsOneCommand(t *testing.T) {
 			})
 		}
 	}
-}
-
-// The same on real servers. A replica whose link to its master is cut has what the log had, and proxies hold back the
-// master's replies until the replica takes its place.
-func TestAHandOffThatAFailoverLoses(t *testing.T) {
-	t.Parallel() // servers start and are waited for
-	testredis.Require(t)
-	for _, binary := range testredis.Binaries() {
-		for _, confirmed := range []bool{false, true} {
-			t.Run(fmt.Sprint(filepath.Base(binary), ", confirmed ", confirmed), func(t *testing.T) {
-				t.Parallel()
-				master, replica := testredis.StartBinary(t, binary), testredis.StartBinary(t, binary)
-				replica.ReplicaOf(master)
-				w := testkit.OnServers(t, master)
-				w.TTL = unhurried(20 * time.Second)
-				if confirmed {
-					w.Opts = append(w.Opts, rwlock.WithConfirmedHandOff())
-				}
-				holder, waiter, third := w.Process(), w.Process(), w.Process()
-				third.WarmUp()
-				makeListen(waiter)
-				held := holder.Take("n", rwlock.Write)
-				cutOff(t, master, replica)
-				for _, p := range []*process{holder, waiter} {
-					p.Link.StallCommits()
-				}
-				waiter.Link.ResetCalls()
-				waiting := waiter.Acquire(w.Ctx, "n", rwlock.Write)
-				w.UntilWaiting("n", 1)
-				release := w.Call(w.Ctx, held.Release)
-				if confirmed {
-					w.Eventually("it asks for a confirmation", func() bool { return waiter.Link.Calls("EVALSHA") > 1 })
-				} else {
-					w.Eventually("it has heard of the grant", func() bool { return waiter.Stats().HandedOff > 1 })
-				}
-
-				commandOn(t, replica, "REPLICAOF", "NO", "ONE")
-				for _, p := range []*process{holder, waiter, third} {
-					p.Proxies[0].Retarget(replica.Addr())
-					p.Link.Cut()
-					p.Link.ResumeCommits()
-				}
-				_ = release.Result()
-				if confirmed {
-					rival := third.Acquire(w.Ctx, "n", rwlock.Write)
-					first, second := waiting, rival
-					if w.First(waiting, rival) == rival {
-						first, second = rival, waiting
-					}
-					before := first.Granted()
-					require.Equal(t, before.Token().String(), lastToken(t, replica))
-					_ = before.Release(w.Ctx)
-					require.Greater(t, second.Granted().Token(), before.Token())
-					return
-				}
-				require.NotEqual(t, waiting.Granted().Token().String(), lastToken(t, replica), "no server knows it")
-			})
-		}
-	}
-}
-
-// lastToken is the token of the last grant that the server has.
-func lastToken(t *testing.T, server *testredis.Server) any {
-	token, err := server.Command("HGET", "fencelock:{n}", "t")
-	require.NoError(t, err)
-	return token
 }

@@ -165,32 +165,6 @@ func TestEachMasterThatEvictsIsTold(t *testing.T) {
 	require.Equal(t, expected, evicting(&book, "evict"))
 }
 
-// Of a Cluster the servers are named that the locks use. After a failover it is the one that has taken over.
-func TestEachServerOfAClusterThatEvictsIsTold(t *testing.T) {
-	t.Parallel()
-	c := testredis.StartCluster(t, redisBinary(t), 1)
-	for _, node := range c.Nodes() {
-		evicts(t, node, "1gb", "allkeys-lru")
-	}
-	var book testkit.Log
-	locker := clusterLocker(t, c, book.Option())
-	use := func() {
-		require.NoError(t, locker.Do(t.Context(), "orders", func(context.Context) error { return nil }))
-	}
-	slot := c.Slot("fencelock:{orders}")
-	for i := range 2 {
-		told := "WARN " + c.Owner(slot).Addr() + " allkeys-lru"
-		require.Eventually(t, func() bool { use(); return slices.Contains(evicting(&book, mayEvict), told) },
-			testkit.Patience, 10*time.Millisecond, &book)
-		if i == 0 {
-			require.LessOrEqual(t, len(book.Records(mayEvict)), 2, "the servers of the lock and of the marker")
-			c.Failover(c.Owner(slot))
-		}
-	}
-	all := evicting(&book, mayEvict)
-	require.Equal(t, slices.Compact(slices.Clone(all)), all, "each is told once")
-}
-
 func TestTheNextMasterOfASentinelGroupThatEvictsIsTold(t *testing.T) {
 	t.Parallel()
 	s := testredis.StartSentinel(t, redisBinary(t))

@@ -14,7 +14,7 @@ import (
 // F1: every acquisition has an id; the same id again changes nothing and returns the same token.
 
 func TestF01AcquireWhoseReplyIsLostIsOneHold(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		for _, mode := range bothModes {
 			p, q := w.Process(), w.Process()
 			p.WarmUp()

@@ -114,7 +114,7 @@ func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {
 
 // A grant whose reply took longer than the lease is of no use: it is not believed, and the lock is asked for again.
 func TestF03GrantThatComesTooLateIsNotBelieved(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		const ttl = 2 * time.Second
 		p := w.Process(rwlock.WithTTL(ttl))
 		p.WarmUp()

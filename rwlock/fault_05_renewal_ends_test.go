@@ -109,16 +109,3 @@ func TestF05RenewalEndsWithTheLease(t *testing.T) {
 		})
 	}
 }
-
-func TestF05HolderThatNeverReleasesIsCapped(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		forgotten := p.Take("n", rwlock.Write, rwlock.WithMaxHold(w.Short))
-		over := watch(forgotten)
-		next := q.Queue("n", rwlock.Write)
-		q.Link.Delay(time.Millisecond) // without it all happens in the same moment of fake time
-		w.Release(next.Granted())
-		require.True(w, over.before(next.At))
-		require.Equal(w, rwlock.ReasonMaxHold, w.Loss(forgotten.Err()).Reason)
-	})
-}

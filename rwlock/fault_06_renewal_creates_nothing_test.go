@@ -63,7 +63,7 @@ func TestF06LateRenewalBringsNothingBack(t *testing.T) {
 
 // The hold is gone and nobody else has taken the lock: the holder must learn that, and not be let in again.
 func TestF06HoldThatIsGoneIsReportedAsLost(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p := w.Process()
 		lease := p.Take("n", rwlock.Write)
 		w.FlushAll()

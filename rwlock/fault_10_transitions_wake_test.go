@@ -100,19 +100,6 @@ func TestF10LostMessageCostsOneRefresh(t *testing.T) {
 	}
 }
 
-func TestF10LostMessageOnARealServer(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		held := p.Take("n", rwlock.Write)
-		q.Link.DropPushes(func(push []string) bool { return push[0] == "message" })
-		waiter := q.Queue("n", rwlock.Write)
-		since := time.Now()
-		w.Release(held)
-		w.Release(waiter.Granted())
-		w.RequireLess(waiter.At.Sub(since), w.Refresh()*2, "one refresh finds the grant")
-	})
-}
-
 func TestF10WaiterKilledWhileItWaitsHoldsNobodyUp(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		holder, dead, p := w.Process(), w.Process(), w.Process()
@@ -131,7 +118,7 @@ func TestF10WaiterKilledWhileItWaitsHoldsNobodyUp(t *testing.T) {
 
 // The waiter's process has died: its message reaches nobody, and the next is granted by the same script.
 func TestF10DeadProcessIsPassedOver(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		for _, mode := range bothModes {
 			holder, dead, p := w.Process(), w.Process(), w.Process()
 			for i, waiter := range []*process{dead, p} { // it is known from now on that they listen

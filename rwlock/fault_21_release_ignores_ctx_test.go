@@ -61,18 +61,6 @@ func TestF21ReleaseUnderADeadContextFreesTheLock(t *testing.T) {
 	})
 }
 
-// The dead context hands the lock on as a living one does.
-func TestF21ReleaseUnderADeadContextLetsTheNextIn(t *testing.T) {
-	everywhere(t, func(w *world) {
-		held := w.Process().Take("n", rwlock.Write)
-		next := w.Process().Queue("n", rwlock.Write)
-		dead, cancel := context.WithCancel(w.Ctx)
-		cancel()
-		require.NoError(w, held.Release(dead))
-		w.Release(next.Granted())
-	})
-}
-
 // It is not for ever either: a server that does not answer is waited for as long as the release timeout says, and then
 // released in the background.
 func TestF21ReleaseHasItsOwnTimeout(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -49,7 +50,8 @@ func TestF22OneCauseOneError(t *testing.T) {
 	for _, c := range slices.Concat(causesOfNoLease, causesOfTheEnd) {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				err := c.make(w, w.Process())
+				var book testkit.Log
+				err := c.make(w, w.Process(book.Option()))
 				require.Error(w, err)
 				matched := append([]error{errShutdown}, sentinels...)
 				for _, sentinel := range matched {
@@ -63,6 +65,8 @@ func TestF22OneCauseOneError(t *testing.T) {
 					require.ErrorContains(w, err, part)
 				}
 				require.NotRegexp(w, "quorum|masters?\\b", err.Error(), "there is one Redis")
+				w.Settle()
+				require.NotRegexp(w, "quorum|master \\d|of the masters|nil", book.String())
 			})
 		})
 	}

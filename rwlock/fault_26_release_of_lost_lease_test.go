@@ -73,7 +73,7 @@ func TestF26ReleaseOfALostLeaseSaysSo(t *testing.T) {
 
 // The same through the other forms.
 func TestF26UnlockAndDoSaySo(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p := w.Process()
 		for _, mode := range bothModes {
 			m := p.RWMutex("n")

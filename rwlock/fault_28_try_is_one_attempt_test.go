@@ -2,10 +2,7 @@ package rwlock_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,25 +96,8 @@ func TestF28TryEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Without a context that ends a try ends as well: with the client's patience.
-func TestF28TryEndsWithoutAContext(t *testing.T) {
-	for _, trouble := range troubles {
-		t.Run(trouble.name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process()
-				trouble.begin(w, p)
-				start := time.Now()
-				require.ErrorIs(w, p.TryOnce("n"), rwlock.ErrNoQuorum)
-				o := testredis.ClientOption("")
-				require.LessOrEqual(w, time.Since(start), 2*o.Dialer.KeepAlive+o.ConnWriteTimeout+o.Dialer.Timeout)
-				trouble.end(w, p)
-			})
-		})
-	}
-}
-
 func TestF28TryIsOneAttempt(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		w.Process().Take("n", rwlock.Write)
 		p := w.Process()
 		require.ErrorIs(w, p.TryOnce("n"), rwlock.ErrNotAcquired) // the script is known from now on
@@ -159,53 +139,9 @@ func TestF28LockOutlastsTrouble(t *testing.T) {
 	}
 }
 
-// It waits as long behind a holder.
-func TestF28LockOutlastsTheHolder(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		w.TTL = time.Minute
-		held := w.Process().Take("n", rwlock.Write)
-		last := w.Process().Queue("n", rwlock.Write)
-		w.Pass(testredis.Few(10*time.Minute, time.Hour))
-		require.True(w, last.IsWaiting())
-		w.Release(held)
-		w.Release(last.Granted())
-	})
-}
-
-// A dead server is left in peace: it is dialled about once a second, by all that waits in a process together.
-func TestF28DeadServerIsNotHammered(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		link := w.NewLink()
-		option := link.Option()
-		var dials atomic.Int32
-		reach := option.DialCtxFn
-		option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-			dials.Add(1)
-			return reach(ctx, addr, d, c)
-		}
-		p := w.ProcessOn(link, option)
-		p.Take("held", rwlock.Write)
-		p.Die()
-		var waiting []*pending
-		ctx, cancel := context.WithCancel(w.Ctx)
-		for i := range 20 {
-			waiting = append(waiting, p.Acquire(ctx, string(rune('a'+i)), rwlock.Write))
-		}
-		w.Pass(10 * time.Second)
-		dials.Store(0)
-		w.Pass(time.Minute)
-		require.LessOrEqual(w, int(dials.Load()), 4*60, "two connections, each tried at most every half second")
-		require.Positive(w, dials.Load(), "but it is looked after")
-		cancel()
-		for _, a := range waiting {
-			require.ErrorIs(w, a.Failed(), rwlock.ErrNoQuorum)
-		}
-	})
-}
-
 // A TryDo that does not get the lock is no failure; everything else is.
 func TestF28TryDoRunsOnceOrNot(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p, other := w.Process(), w.Process()
 		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) (bool, error)
 		for mode, do := range map[rwlock.Mode]doing{rwlock.Write: p.TryDo, rwlock.Read: p.TryRDo} {

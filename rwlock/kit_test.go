@@ -74,11 +74,6 @@ func unhurried(d time.Duration) time.Duration {
 // beside other tests that wait.
 func everywhere(t *testing.T, test func(w *world)) {
 	t.Parallel()
-	everywhereAlone(t, test)
-}
-
-// everywhereAlone is everywhere for a test that other tests would disturb, since it counts allocations.
-func everywhereAlone(t *testing.T, test func(w *world)) {
 	for _, p := range testkit.Places(t) {
 		t.Run(p.Name, func(t *testing.T) { p.Enter(t, observed(test)) })
 	}

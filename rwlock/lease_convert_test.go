@@ -67,7 +67,7 @@ func TestALeaseIsUpgradedAndDowngraded(t *testing.T) {
 
 // A reader that upgrades waits for the other readers, before all others who wait, and a second one is told at once.
 func TestAnUpgradeWaitsForTheOtherReaders(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p, q := w.Process(), w.Process()
 		first, second := p.Take("n", rwlock.Read), q.Take("n", rwlock.Read)
 		writer := q.Queue("n", rwlock.Write)
@@ -118,7 +118,7 @@ func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
 
 // A refused upgrade names another reader as the one in its way.
 func TestARefusedUpgradeNamesAnother(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p := w.Process()
 		for i := range 6 {
 			var readers []*rwlock.Lease
@@ -135,28 +135,6 @@ func TestARefusedUpgradeNamesAnother(t *testing.T) {
 				w.Release(lease)
 			}
 		}
-	})
-}
-
-// Readers who wait are let in by a downgrade.
-func TestADowngradeLetsReadersIn(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		lease := p.Take("n", rwlock.Write)
-		readers := []*pending{q.Queue("n", rwlock.Read), q.Queue("n", rwlock.Read)}
-		require.NoError(w, lease.Downgrade(w.Ctx))
-		for _, r := range readers {
-			r.Granted()
-		}
-		require.NoError(w, lease.Err())
-		require.ErrorIs(w, lease.Upgrade(soonOver(w)), context.DeadlineExceeded)
-		require.NoError(w, lease.Err())
-		for _, r := range readers {
-			w.Release(r.Lease)
-		}
-		require.NoError(w, lease.Upgrade(w.Ctx))
-		w.Release(lease)
-		w.Eventually("only tokens are left", w.HasOnlyTokens)
 	})
 }
 

@@ -1,7 +1,6 @@
 package rwlock_test
 
 import (
-	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -9,8 +8,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
-
-var manyFor = flag.Duration("rwlock.many", 0, "how long the crowds that take several locks run on servers")
 
 // Eight processes of eight goroutines take random subsets of six locks: every wait ends, and each lock has one writer.
 func TestCrowdsTakeSeveralLocks(t *testing.T) {
@@ -24,18 +21,4 @@ func TestCrowdsTakeSeveralLocks(t *testing.T) {
 			})
 		})
 	}
-	if *manyFor == 0 {
-		return
-	}
-	onServers := func(t *testing.T, w *world) {
-		t.Parallel()
-		(&testkit.ManyCrowd{
-			Processes: 8, Goroutines: 8, Seed: uint64(time.Now().UnixNano()), Lasts: *manyFor, Work: 2 * time.Millisecond,
-		}).Run(w)
-	}
-	t.Run("server", func(t *testing.T) { onServers(t, testkit.Start(t, 1)) })
-	t.Run("three masters", func(t *testing.T) { onServers(t, testkit.Start(t, 3)) })
-	t.Run("cluster", func(t *testing.T) {
-		onServers(t, testkit.OnGroup(t, testredis.StartCluster(t, redisBinary(t), 0)))
-	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -75,13 +74,7 @@ type writes struct{ n atomic.Int64 }
 func (c *writes) option() testkit.Net {
 	return testkit.Net{Tuned: true, Change: func(o *rueidis.ClientOption) {
 		dial := o.DialCtxFn
-		o.DialCtxFn = func(
-			ctx context.Context, addr string, dialer *net.Dialer, cfg *tls.Config,
-		) (net.Conn, error) {
-			if dial == nil {
-				conn, err := dialer.DialContext(ctx, "tcp", addr)
-				return countedConn{conn, c}, err
-			}
+		o.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, cfg *tls.Config) (net.Conn, error) {
 			conn, err := dial(ctx, addr, dialer, cfg)
 			return countedConn{conn, c}, err
 		}
@@ -101,7 +94,7 @@ func (c countedConn) Write(b []byte) (int, error) {
 // Ten free locks on one Redis are one write of the client and one round trip, and so are their releases.
 func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 	const way = 10 * time.Millisecond
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		var written writes
 		n := written.option()
 		p := w.ProcessOver(n)
@@ -111,9 +104,7 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 		}
 		p.WarmUp()
 		w.Eventually("the server has been asked whether it evicts keys", func() bool { return p.Link.Calls("INFO") > 0 })
-		if w.Mini != nil {
-			p.Link.Delay(way)
-		}
+		p.Link.Delay(way)
 		for range 3 {
 			for _, c := range []struct {
 				take  func(context.Context, []rwlock.Want, ...rwlock.LockOption) (*rwlock.MultiLease, error)
@@ -130,16 +121,12 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 				before, begun := written.n.Load(), time.Now()
 				all, err := c.take(w.Ctx, c.wants)
 				require.NoError(w, err)
-				if w.Mini != nil {
-					require.Equal(w, 2*way, time.Since(begun), "one round trip")
-				}
+				require.Equal(w, 2*way, time.Since(begun), "one round trip")
 				require.Equal(w, int64(1), written.n.Load()-before, "one write")
 				require.Equal(w, map[string]int{"EVALSHA": 10}, sent(p.Link))
 				before, begun = written.n.Load(), time.Now()
 				require.NoError(w, all.Release(w.Ctx))
-				if w.Mini != nil {
-					require.Equal(w, 2*way, time.Since(begun), "one round trip")
-				}
+				require.Equal(w, 2*way, time.Since(begun), "one round trip")
 				require.Equal(w, int64(1), written.n.Load()-before, "one write")
 				require.Equal(w, map[string]int{"EVALSHA": 20}, sent(p.Link))
 			}
@@ -168,7 +155,7 @@ func TestAllocationsOfSeveralLocks(t *testing.T) {
 
 // While the call waits it holds only what comes before that lock, in byte order.
 func TestNoWaitWithALaterLock(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p, q := w.Process(), w.Process()
 		names := []string{"d", "c", "b", "a"}
 		b, d := q.Take("b", rwlock.Write), q.Take("d", rwlock.Write)
@@ -291,7 +278,7 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 
 // A single attempt for several locks takes all or none, and reports none.
 func TestTryAllIsAllOrNone(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		var trace testkit.Trace
 		p, q := w.Process(trace.Option()), w.Process()
 		names := []string{"a", "b", "c"}
@@ -327,29 +314,9 @@ func TestTryAllIsAllOrNone(t *testing.T) {
 	})
 }
 
-// An RWMutex of the same process keeps its lock after its last Unlock. It gives the lock up for a call of several locks
-// as for any other waiter, and works beside it.
-func TestSeveralLocksBesideALingeringMutex(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("b", rwlock.WithLinger(time.Hour))
-		for range 3 {
-			require.NoError(w, mu.Lock(w.Ctx))
-			require.NoError(w, mu.Unlock(w.Ctx))
-			all, err := p.LockAll(w.Ctx, rwlock.Writes("a", "b", "c"))
-			require.NoError(w, err)
-			waits := w.Call(w.Ctx, mu.Lock)
-			w.UntilWaiting("b", 1)
-			require.NoError(w, all.Release(w.Ctx))
-			require.NoError(w, waits.Result())
-			require.NoError(w, mu.Unlock(w.Ctx))
-		}
-	})
-}
-
 // A caller that holds a later lock does not wait for an earlier one: who holds that may wait for the later one.
 func TestNestedWaitsKeepTheOrder(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		nestedWaitsKeepTheOrder(w, rwlock.Write)
 		nestedWaitsKeepTheOrder(w, rwlock.Read)
 	})
@@ -442,31 +409,6 @@ func TestSeveralLocksRefuse(t *testing.T) {
 		refusedOption(w.T, p.DoAll(w.Ctx, rwlock.Writes("a"), nil), "fn", "nil", "must be a function")
 		require.Zero(w, p.Link.Calls("EVAL")+p.Link.Calls("EVALSHA"), "nothing was sent")
 		require.NoError(w, (*rwlock.MultiLease)(nil).Release(w.Ctx))
-	})
-}
-
-// The most names that one call takes, which are more than a batch has.
-func TestAThousandLocks(t *testing.T) {
-	testredis.NeedAll(t, "the batches of the pipeline have tests of their own")
-	t.Parallel()
-	onServer(t, testredis.Start(t), func(w *world) {
-		p, q := w.Process(), w.Process()
-		names := make([]string, 1000)
-		for i := range names {
-			names[i] = fmt.Sprint("n", 999-i)
-		}
-		all, err := p.LockAll(w.Ctx, rwlock.Writes(names...))
-		require.NoError(w, err)
-		require.Equal(w, 1000, p.Stats().Held)
-		ctx := all.Context(w.Ctx)
-		require.Len(w, slices.Collect(fencing.All(ctx)), 1000)
-		_, err = q.TryLockAll(w.Ctx, rwlock.Writes(names...))
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		require.NoError(w, all.Release(w.Ctx))
-		w.UntilClosed(ctx.Done())
-		all, err = q.TryLockAll(w.Ctx, rwlock.Writes(names...))
-		require.NoError(w, err)
-		require.NoError(w, all.Release(w.Ctx))
 	})
 }
 

@@ -58,7 +58,7 @@ func TestAnRWMutexIsUpgradedAndDowngraded(t *testing.T) {
 
 // Who converts what is not there is told so, and what is there stays as it is.
 func TestConversionsOfWhatIsNotHeld(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p := w.Process()
 		hasWaited(p)
 		mu := p.RWMutex("n")
@@ -100,7 +100,7 @@ func TestConversionsOfWhatIsNotHeld(t *testing.T) {
 // A reader that upgrades waits for the other readers of the process and of others. From the beginning nobody gets in,
 // and whoever else wants to upgrade is told at once, here and elsewhere.
 func TestAnUpgradeWaitsForReadersHereAndElsewhere(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p, q := w.Process(), w.Process()
 		mu, elsewhere := p.RWMutex("n"), q.RWMutex("n")
 		for _, one := range []*rwlock.RWMutex{mu, mu, elsewhere} {
@@ -163,7 +163,7 @@ func TestADowngradeOfAnRWMutexLetsReadersIn(t *testing.T) {
 // Readers elsewhere who waited for a downgrade are in beside it, and nobody waits: readers of the process go on
 // joining. As soon as a writer waits elsewhere they do not, also where that one came before.
 func TestReadersJoinAfterADowngradeUntilAWriterWaits(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		for _, before := range []bool{false, true} {
 			p, q := w.Process(), w.Process()
 			hasWaited(p)

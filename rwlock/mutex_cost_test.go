@@ -20,7 +20,7 @@ import (
 
 // While the process reads, another reader costs no command and no memory.
 func TestReadingBesideReadersCostsNothing(t *testing.T) {
-	everywhereAlone(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p := w.Process(rwlock.WithTTL(time.Hour))
 		mu := p.RWMutex("n")
 		hasWaited(p)
@@ -83,41 +83,6 @@ func commandsAfterWaiting(link *testredis.Link) func() map[string]int {
 		defer mu.Unlock()
 		return maps.Clone(counts)
 	}
-}
-
-// What the process itself is in the way of costs no command either.
-func TestALockHeldInTheProcessCostsNoCommand(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n")
-		require.NoError(w, mu.Lock(w.Ctx))
-		var waiting []*testkit.Call
-		w.Settle()
-		before := runtime.NumGoroutine()
-		p.Link.ResetCalls()
-		for i := range 100 {
-			lock := mu.Lock
-			if i%2 == 1 {
-				lock = mu.RLock
-			}
-			waiting = append(waiting, w.Call(w.Ctx, lock))
-			require.ErrorIs(w, mu.TryLock(w.Ctx), rwlock.ErrNotAcquired)
-			require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
-		}
-		w.Settle()
-		require.Empty(w, sent(p.Link))
-		require.Less(w, runtime.NumGoroutine(), before+150, "the callers' own; goroutines outside the test come and go")
-		for i, l := range waiting {
-			unlock := mu.Unlock
-			if i > 0 && i%2 == 0 {
-				unlock = mu.RUnlock
-			}
-			require.NoError(w, unlock(w.Ctx))
-			require.NoError(w, l.Result())
-		}
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		w.OnlyTokensLeft()
-	})
 }
 
 // An RWMutex that is not held costs less than 1 KiB, nothing that runs, and nothing once nobody refers to it.
@@ -289,61 +254,4 @@ func TestShortSectionsGoOnForAMoment(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Eight processes read all the time, and one of them writes once a second: what the server is asked does not depend on
-// how many goroutines read.
-func TestCommandsDoNotGrowWithTheNumberOfReaders(t *testing.T) {
-	few, many := commandsOfReaders(t, 8), commandsOfReaders(t, 64)
-	t.Logf("8 processes, 1 write per second: %d commands in 10 s with 8 readers each, %d with 64", few, many)
-	// Some more where in a process nobody reads for a moment, which fewer readers make likelier.
-	for _, commands := range []int{few, many} {
-		require.Less(t, commands, 8*10*4, "per process and write")
-	}
-	require.LessOrEqual(t, many, 3*few/2)
-}
-
-func commandsOfReaders(t *testing.T, readers int) (commands int) {
-	inFakeTime(t, func(w *world) {
-		var processes []*process
-		for range 8 {
-			p := w.Process()
-			hasWaited(p)
-			processes = append(processes, p)
-		}
-		end := time.Now().Add(10 * time.Second)
-		for _, p := range processes {
-			p.Link.ResetCalls()
-		}
-		var all sync.WaitGroup
-		for number, p := range processes {
-			mu := p.RWMutex("n")
-			for i := range readers {
-				// No two readers read for the same time. Those that a writer lets in together would otherwise leave
-				// together, in an order that is up to Go's scheduler: with nobody left for a moment, or not.
-				hold := 10*time.Millisecond + time.Duration(i*len(processes)+number)*time.Microsecond
-				all.Go(func() {
-					time.Sleep(time.Duration(i) * 10 * time.Millisecond / time.Duration(readers))
-					for time.Now().Before(end) {
-						require.NoError(w, mu.RLock(w.Ctx))
-						time.Sleep(hold)
-						require.NoError(w, mu.RUnlock(w.Ctx))
-					}
-				})
-			}
-		}
-		mu := processes[0].RWMutex("n")
-		for time.Now().Before(end) {
-			time.Sleep(time.Second)
-			require.NoError(w, mu.Lock(w.Ctx))
-			require.NoError(w, mu.Unlock(w.Ctx))
-		}
-		all.Wait()
-		for _, p := range processes {
-			for _, n := range sent(p.Link) {
-				commands += n
-			}
-		}
-	})
-	return commands
 }

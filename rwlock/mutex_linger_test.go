@@ -24,7 +24,7 @@ func relock(w *world, mu *rwlock.RWMutex) {
 
 // A lock that lingers is taken again without a command, for as long as that goes on, and is given back afterwards.
 func TestALockThatLingersCostsNoCommand(t *testing.T) {
-	everywhereAlone(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p := w.Process()
 		hasWaited(p)
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour), rwlock.WithTTL(time.Hour))
@@ -341,27 +341,6 @@ func TestLingeringBeginsAnewWithEachUnlock(t *testing.T) {
 		w.Settle()
 		require.Equal(w, 1, p.Stats().Lingering)
 		w.Pass(linger + time.Millisecond)
-		require.Zero(w, p.Stats().Lingering)
-		w.OnlyTokensLeft()
-	})
-}
-
-// A timer that fires while the lock is in use does not count for the time after that: the last to leave sets one.
-func TestALockLingersForItsTimeAfterItWasInUse(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const linger = 20 * time.Second
-		p := w.Process()
-		mu := p.RWMutex("n", rwlock.WithLinger(linger))
-		relock(w, mu)
-		w.Pass(linger / 2)
-		relock(w, mu)
-		w.Pass(linger / 4)
-		require.NoError(w, mu.Lock(w.Ctx))
-		w.Pass(linger / 2) // the timer of the first use fires
-		require.NoError(w, mu.Unlock(w.Ctx))
-		w.Pass(linger - time.Millisecond)
-		require.Equal(w, 1, p.Stats().Lingering)
-		w.Pass(2 * time.Millisecond)
 		require.Zero(w, p.Stats().Lingering)
 		w.OnlyTokensLeft()
 	})

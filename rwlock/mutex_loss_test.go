@@ -179,23 +179,6 @@ func TestOverlappingReadersDoNotEndEachOther(t *testing.T) {
 	}
 }
 
-// At WithMaxHold the contexts of the readers end before anybody else is let in.
-func TestReadersEndBeforeAnotherIsLetInAtTheirLimit(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		mu := p.RWMutex("n", rwlock.WithMaxHold(time.Second))
-		require.NoError(w, mu.RLock(w.Ctx))
-		ctx := mu.Context(w.Ctx)
-		began := time.Now()
-		writer := q.Queue("n", rwlock.Write)
-		lease := writer.Granted()
-		require.ErrorIs(w, context.Cause(ctx), rwlock.ErrLost)
-		require.Less(w, writer.At.Sub(began), 2*time.Second, "given back at the limit")
-		w.Release(lease)
-		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
-	})
-}
-
 // A reader that leaves others behind after a suspension is told of the loss, though no timer has noticed it yet; so are
 // those after it, and nobody joins them.
 func TestEveryReaderHearsOfALossByAPause(t *testing.T) {

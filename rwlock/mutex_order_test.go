@@ -278,7 +278,7 @@ func TestALeaderThatGivesALeaseBackEndsWithItsContext(t *testing.T) {
 // One who unlocks what it has not locked, beside others who come and go, is told so or takes another's place; the
 // RWMutex stays usable.
 func TestUnlockWithoutALockBesideOthers(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		p := w.Process()
 		mu := p.RWMutex("n", rwlock.WithLinger(w.TTL))
 		const rounds = 200_000

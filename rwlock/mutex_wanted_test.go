@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -244,50 +242,6 @@ func TestALockIsNotHandedOnPastItsDeadline(t *testing.T) {
 		w.Release(other)
 		require.NoError(w, next.Result())
 		require.Greater(w, mu.Token(), other.Token())
-		require.NoError(w, mu.Unlock(w.Ctx))
-	})
-}
-
-// A late writer of the same process is refused after its successor's write.
-func TestALateWriterOfTheSameProcessIsStale(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		mu := w.Process().RWMutex("n")
-		var store fencing.Watermark
-		write := func(ctx context.Context) error {
-			fence, err := fencing.Require(ctx, "n")
-			require.NoError(w, err)
-			return store.Do(context.Background(), fence, func(context.Context) error { return nil })
-		}
-		require.NoError(w, mu.Lock(w.Ctx))
-		late := mu.Context(w.Ctx)
-		next := w.Call(w.Ctx, mu.Lock)
-		require.NoError(w, write(late))
-		require.NoError(w, mu.Unlock(w.Ctx))
-		require.NoError(w, next.Result())
-		require.NoError(w, write(late), "until its successor has written")
-		require.NoError(w, write(mu.Context(w.Ctx)))
-		require.ErrorIs(w, write(late), fencing.ErrStale)
-		require.NoError(w, mu.Unlock(w.Ctx))
-	})
-}
-
-// Readers that come and go all the time find each other, the first and the last of them too; in the end nobody is in.
-func TestReadersThatComeAndGo(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		mu := w.Process().RWMutex("n", rwlock.WithLinger(time.Hour))
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				for range 20_000 {
-					if !assert.NoError(w.T, mu.RLock(w.Ctx)) || !assert.NoError(w.T, mu.RUnlock(w.Ctx)) {
-						return
-					}
-				}
-			})
-		}
-		all.Wait()
-		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
-		require.NoError(w, mu.TryLock(w.Ctx))
 		require.NoError(w, mu.Unlock(w.Ctx))
 	})
 }

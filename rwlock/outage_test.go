@@ -115,7 +115,7 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 
 // A client that was closed is not coming back: whoever waits with it ends, and nothing is tried for ever.
 func TestAClosedClientEndsTheWaiting(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		other := w.Process()
 		held := other.Take("n", rwlock.Write)
 		for _, queued := range []bool{true, false} {
@@ -292,32 +292,7 @@ func TestUnreachableRedisIsTracedAndCounted(t *testing.T) {
 	})
 }
 
-// A server that stays silent is told to Trace with the type that it has in every error of this package.
-func TestSilentRedisIsTracedByItsType(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var mu sync.Mutex
-		var causes []error
-		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(_ context.Context, _ rwlock.TraceEvent, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			causes = append(causes, err)
-		}}))
-		p.WarmUp()
-		p.Link.Hold(testredis.Both)
-		ctx, cancel := context.WithCancel(w.Ctx)
-		defer cancel()
-		waiting := p.Acquire(ctx, "n", rwlock.Write)
-		w.Pass(time.Minute)
-		mu.Lock()
-		require.NotEmpty(w, causes)
-		require.ErrorAs(w, causes[0], new(*rwlock.NoReplyError)) // then its connection fails
-		mu.Unlock()
-		p.Link.Restore()
-		w.Release(waiting.Granted())
-	})
-}
-
-// Whoever comes while a silent server is not tried again finds the same type.
+// A silent server is told from all others by a type, also to whoever comes while it is not tried again.
 func TestNotTriedAgainKeepsTheTypeOfItsCause(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()

@@ -137,3 +137,9 @@ func TestPingOverAQuorum(t *testing.T) {
 	require.ErrorContains(t, err, addrs[0])
 	require.ErrorContains(t, err, addrs[2])
 }
+
+func folderOf(t *testing.T, server *testredis.Server) string {
+	t.Helper()
+	reply := commandOn(t, server, "CONFIG", "GET", "dir")
+	return reply.([]any)[1].(string)
+}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
@@ -43,25 +42,6 @@ func TestAReleaseThatIsRefusedForGoodIsNotPending(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The same on a real server, whose user loses the right to run scripts.
-func TestAReleaseByAUserWithoutTheRightIsNotPending(t *testing.T) {
-	testredis.Require(t)
-	server := testredis.Start(t)
-	commandOn(t, server, aclLine(t, aclOne)...)
-	client := dial(t, server.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
-	var j testkit.Log
-	l, err := rwlock.New(client, rwlock.WithTTL(time.Minute), j.Option())
-	require.NoError(t, err)
-	lease, err := l.Lock(t.Context(), "n")
-	require.NoError(t, err)
-	commandOn(t, server, "ACL", "SETUSER", "locks", "-evalsha", "-eval")
-	err = lease.Release(t.Context())
-	require.ErrorContains(t, err, "NOPERM")
-	require.NoError(t, l.Close())
-	text := j.String()
-	requireTold(t, err, text, true)
 }
 
 // requireTold compares what is told of a release that is not confirmed with whether it goes on.

@@ -49,19 +49,6 @@ func holders(t *testing.T, l *rwlock.Locker, name string) int {
 	return len(state.Holders)
 }
 
-func TestAGrantIsOnTheReplicaWhenLockReturns(t *testing.T) {
-	master, replica := withReplica(t)
-	l := replicated(t, master.Addr(), 1)
-	for range 20 {
-		lease, err := l.Lock(t.Context(), "n")
-		require.NoError(t, err)
-		record, err := replica.Command("HGET", "fencelock:{n}", "w")
-		require.NoError(t, err)
-		require.Contains(t, record, lease.Owner())
-		require.NoError(t, lease.Release(t.Context()))
-	}
-}
-
 func TestTooFewReplicasRefuseAGrant(t *testing.T) {
 	master, replica := withReplica(t)
 	replica.Freeze()
@@ -165,17 +152,6 @@ func TestWithoutReplicasNobodyWaitsForThem(t *testing.T) {
 	l := replicated(t, master.Addr(), 1)
 	_, err = l.TryLock(t.Context(), "n")
 	require.ErrorIs(t, err, rwlock.ErrNotAcquired, "a refusal needs no replica")
-	require.NoError(t, lease.Release(t.Context()))
-}
-
-// The user of SECURITY.md may ask for replicas.
-func TestACLSufficesForReplicas(t *testing.T) {
-	master, _ := withReplica(t)
-	commandOn(t, master, aclLine(t, aclOne)...)
-	client := dial(t, master.Addr(), rueidis.ClientOption{Username: "locks", Password: "secret"})
-	l := testkit.New(t, client, rwlock.WithReplicas(1, replicaTimeout))
-	lease, err := l.Lock(t.Context(), "n")
-	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
 }
 

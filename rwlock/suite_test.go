@@ -71,18 +71,12 @@ func TestSuite(t *testing.T) {
 
 // The same suite, with every script run twice for each request of every process: nobody can tell the difference.
 func TestSuiteWithEveryRequestTwice(t *testing.T) {
-	t.Parallel() // on real servers most of the time is waiting
-	for _, p := range testkit.Places(t) {
-		t.Run(p.Name, func(t *testing.T) {
-			for _, c := range suite {
-				t.Run(c.name, func(t *testing.T) {
-					t.Parallel()
-					p.Enter(t, observed(func(w *world) {
-						w.Twice = true
-						c.test(w)
-					}))
-				})
-			}
+	for _, c := range suite {
+		t.Run(c.name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				w.Twice = true
+				c.test(w)
+			})
 		})
 	}
 }

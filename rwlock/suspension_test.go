@@ -151,25 +151,6 @@ func TestNoTimeIsNegativeAfterTheServerClockWasSetBack(t *testing.T) {
 	})
 }
 
-func TestServerClockSetBackOnARealServer(t *testing.T) {
-	t.Parallel()
-	server := testredis.StartSkewed(t)
-	w := testkit.OnServers(t, server.Server)
-	w.TTL = 5 * time.Second
-	w.Observer()
-	p, q := w.Process(), w.Process()
-	lease := p.Take("n", rwlock.Write)
-	server.Skew(-time.Hour)
-	renewed := p.Stats().Renewed
-	w.Eventually("the lease is renewed under the new clock", func() bool {
-		require.NoError(t, lease.Err())
-		return p.Stats().Renewed > renewed+2
-	})
-	require.LessOrEqual(t, w.Inspect("n").Holders[0].Remaining, w.TTL)
-	p.Die()
-	w.Release(q.Acquire(w.Ctx, "n", rwlock.Write).Granted())
-}
-
 // A lease that has ended has no deadline, whatever has ended it, and its contexts say the same.
 func TestDeadlineOfAnEndedLeaseIsZero(t *testing.T) {
 	for name, end := range map[string]func(w *world, p *process, c *testkit.WallClock, l *rwlock.Lease){

@@ -108,40 +108,6 @@ func TestDetachRefuses(t *testing.T) {
 	})
 }
 
-// forge makes a ticket of a hold that is not detached, from what every client can see of it.
-func forge(w *world, like rwlock.Ticket) rwlock.Ticket {
-	w.Helper()
-	seen := w.Inspect(like.Name).Holders[0]
-	like.Mode, like.Owner, like.Hold, like.Token = seen.Mode, seen.Owner, seen.Hold, seen.Token
-	return like
-}
-
-// Only a hold that was detached is adopted: its ticket has a secret that nobody can read from the servers.
-func TestAHeldLockIsNotAdopted(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		for _, mode := range bothModes {
-			like := detach(w, p.Take("n", mode))
-			require.True(w, w.Inspect("n").Holders[0].Detached)
-			require.NotContains(w, fmt.Sprint(w.Inspect("n")), secretOf(w, like))
-			adopted, err := q.Adopt(w.Ctx, like)
-			require.NoError(w, err)
-			_, err = p.Adopt(w.Ctx, forge(w, like))
-			refusedTicket(w, err, "gone")
-			require.NoError(w, adopted.Renew(w.Ctx), "one that was adopted")
-			require.False(w, w.Inspect("n").Holders[0].Detached)
-			w.Release(adopted)
-
-			lease := p.Take("n", mode)
-			_, err = q.Adopt(w.Ctx, forge(w, like))
-			refusedTicket(w, err, "gone")
-			require.NoError(w, lease.Renew(w.Ctx))
-			w.Release(lease)
-		}
-		nothingLeft(w, p)
-	})
-}
-
 // A renewal that was asked for before Detach has no mark. It is sent after Detach has begun, and its answer is not
 // taken for one that has.
 func TestARenewalFromBeforeDetachMarksNothing(t *testing.T) {

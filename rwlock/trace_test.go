@@ -15,127 +15,17 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// failing are acquisitions that give up, and the error and the counter of each.
-var failing = map[string]struct {
-	acquire func(w *world, p *process) error
-	cause   error
-	counted rwlock.FailedStats
-}{
-	"another client holds it": {
-		func(w *world, p *process) error {
-			w.Process().Take("n", rwlock.Write)
-			_, err := p.TryLock(w.Ctx, "n")
-			return err
-		},
-		rwlock.ErrNotAcquired,
-		rwlock.FailedStats{Contended: 1},
-	},
-	"a single attempt of an RWMutex": {
-		func(w *world, p *process) error {
-			w.Process().Take("n", rwlock.Write)
-			return p.RWMutex("n").TryRLock(w.Ctx)
-		},
-		rwlock.ErrNotAcquired,
-		rwlock.FailedStats{Contended: 1},
-	},
-	"ctx ends in the queue": {
-		func(w *world, p *process) error {
-			w.Process().Take("n", rwlock.Write)
-			_, err := p.Lock(w.Soon(time.Second), "n")
-			return err
-		},
-		context.DeadlineExceeded,
-		rwlock.FailedStats{Contended: 1},
-	},
-	"ctx has ended before": {
-		func(w *world, p *process) error {
-			ctx, cancel := context.WithCancelCause(w.Ctx)
-			cancel(errShutdown)
-			_, err := p.Lock(ctx, "n")
-			return err
-		},
-		errShutdown,
-		rwlock.FailedStats{Contended: 1},
-	},
-	"the limit of the wait": {
-		func(w *world, p *process) error {
-			w.Process().Take("n", rwlock.Write)
-			_, err := p.Lock(w.Ctx, "n", rwlock.WithMaxWait(time.Second))
-			return err
-		},
-		rwlock.ErrNotAcquired,
-		rwlock.FailedStats{Contended: 1},
-	},
-	"no answer": {
-		func(w *world, p *process) error {
-			p.Link.Blackhole(testredis.Both)
-			_, err := p.Lock(w.Soon(time.Second), "n")
-			return err
-		},
-		rwlock.ErrNoQuorum,
-		rwlock.FailedStats{NoQuorum: 1},
-	},
-	"no answer within the limit of the wait": {
-		func(w *world, p *process) error {
-			p.Link.Blackhole(testredis.Both)
-			_, err := p.Lock(w.Ctx, "n", rwlock.WithMaxWait(time.Second))
-			return err
-		},
-		rwlock.ErrNoQuorum,
-		rwlock.FailedStats{NoQuorum: 1},
-	},
-	"closed while it waits": {
-		func(w *world, p *process) error {
-			w.Process().Take("n", rwlock.Write)
-			a := p.Queue("n", rwlock.Write)
-			require.NoError(w, p.Close())
-			return a.Failed()
-		},
-		rwlock.ErrClosed,
-		rwlock.FailedStats{Closed: 1},
-	},
-	"closed before": {
-		func(w *world, p *process) error {
-			require.NoError(w, p.Close())
-			_, err := p.Lock(w.Ctx, "n")
-			return err
-		},
-		rwlock.ErrClosed,
-		rwlock.FailedStats{Closed: 1},
-	},
-	"a key that holds something else": {
-		func(w *world, p *process) error {
-			w.Command("SET", "fencelock:{n}", "text")
-			_, err := p.Lock(w.Ctx, "n")
-			return err
-		},
-		rwlock.ErrConflict,
-		rwlock.FailedStats{Refused: 1},
-	},
-	"a conversion": {
-		func(w *world, p *process) error {
-			lease := w.Process().Take("n", rwlock.Read)
-			w.Process().Take("n", rwlock.Read)
-			first := w.Call(w.Ctx, lease.Upgrade)
-			q := p.Take("n2", rwlock.Read)
-			w.Process().Take("n2", rwlock.Read)
-			require.True(w, first.IsWaiting())
-			return q.TryUpgrade(w.Ctx)
-		},
-		rwlock.ErrNotAcquired,
-		rwlock.FailedStats{Contended: 1},
-	},
-}
-
 // Every acquisition that begins ends in one event, with the error of its call.
 func TestEachAcquisitionThatGivesUpIsReportedOnce(t *testing.T) {
-	for name, c := range failing {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range causesOfNoLease {
+		if c.is[0] == rwlock.ErrOption {
+			continue // it does not begin
+		}
+		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				var d testkit.Trace
 				p := w.Process(d.Option())
-				err := c.acquire(w, p)
-				require.ErrorIs(w, err, c.cause)
+				err := c.make(w, p)
 				w.Settle()
 				var ends []testkit.Event
 				for _, e := range d.Events() {
@@ -146,14 +36,14 @@ func TestEachAcquisitionThatGivesUpIsReportedOnce(t *testing.T) {
 				require.Len(w, ends, 1)
 				require.Zero(w, ends[0].Token)
 				require.Len(w, ends[0].Hold, 26)
-				reported := ends[0].Err
-				for _, target := range []error{
-					rwlock.ErrNotAcquired, rwlock.ErrNoQuorum, rwlock.ErrClosed, rwlock.ErrConflict, errShutdown,
-					context.DeadlineExceeded, context.Canceled,
-				} {
-					require.Equal(w, errors.Is(err, target), errors.Is(reported, target), "%v: %v", target, reported)
+				for _, target := range append([]error{errShutdown}, sentinels...) {
+					require.Equal(w, errors.Is(err, target), errors.Is(ends[0].Err, target), "%v: %v", target, ends[0].Err)
 				}
-				require.Equal(w, c.counted, p.Stats().Failed)
+				counted := map[error]rwlock.FailedStats{
+					rwlock.ErrNotAcquired: {Contended: 1}, rwlock.ErrNoQuorum: {NoQuorum: 1}, rwlock.ErrClosed: {Closed: 1},
+					rwlock.ErrConflict: {Refused: 1},
+				}[c.is[0]]
+				require.Equal(w, counted, p.Stats().Failed)
 				require.EqualValues(w, 1, p.Stats().Failed.Total())
 			})
 		})
@@ -367,7 +257,7 @@ func TestAHandOffAtRiskIsReported(t *testing.T) {
 
 // A lease that was not to be renewed ends as planned: that is no loss in the counters and in the log.
 func TestAPlannedEndIsNotCountedAsLost(t *testing.T) {
-	everywhere(t, func(w *world) {
+	inFakeTime(t, func(w *world) {
 		var d testkit.Trace
 		j := new(testkit.Log)
 		p := w.Process(d.Option(), j.Option())
