@@ -103,22 +103,6 @@ func TestABrokenHoldKeepsItsTime(t *testing.T) {
 	})
 }
 
-// With BreakNow two may be inside at once: the old one until its next renewal. The tokens tell them apart.
-func TestBreakNowOverAQuorum(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		holder, next, operator := w.Process(), w.Process(), w.Process()
-		holder.Section("warm-up")
-		lease := holder.Take("x", rwlock.Write)
-		require.NoError(w, operator.Break(w.Ctx, "x", w.Inspect("x").Holders[0].Hold, "now", rwlock.BreakNow()))
-		later := next.Take("x", rwlock.Write)
-		require.Greater(w, later.Token(), lease.Token())
-		w.UntilOver(lease)
-		require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
-		require.NoError(w, later.Renew(w.Ctx))
-		w.Release(later)
-	})
-}
-
 // With one master of three missing, or empty after a restart, holders and waiters are broken as ever; with two missing
 // no quorum is left. What a Break has begun goes on when it is repeated.
 func TestBreakWithoutAllMasters(t *testing.T) {

@@ -1,8 +1,6 @@
 package redlock_test
 
 import (
-	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -12,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -150,9 +147,6 @@ func TestAQuorumWhoseClocksAreFarApart(t *testing.T) {
 	}
 }
 
-var adversaryRounds = flag.Int("redlock.majorities", 500,
-	"how many acquisitions over changing majorities real servers see; the full count is 100000")
-
 // majorities yields every majority of five masters, as a bit set: of three, of four and of all.
 func majorities(yield func(masters int)) {
 	for set := range 1 << 5 {
@@ -202,36 +196,4 @@ func TestTokensIncreaseOverChangingMajorities(t *testing.T) {
 		})
 		increase(w, lockers, 500, synctest.Wait)
 	})
-}
-
-// The same on real servers, with processes whose wall clocks stand at the beginning of time: only the counters of the
-// masters are left to keep the order.
-func TestTokensIncreaseOverChangingMajoritiesOfServers(t *testing.T) {
-	t.Parallel()
-	w, dead := testkit.Start(t, 5), testkit.Start(t, 2) // as many dead ones as a minority has
-	w.Fresh = true                                      // the first to start is one that sees them all
-	for _, server := range dead.Servers {
-		server.Kill()
-	}
-	var lockers []*rwlock.Locker
-	majorities(func(masters int) {
-		var addrs []string
-		down := dead.Servers
-		for i, server := range w.Servers {
-			if masters>>i&1 == 0 {
-				server, down = down[0], down[1:]
-			}
-			addrs = append(addrs, server.Addr())
-		}
-		timeless := testkit.NewWallClock(time.Until(time.Unix(0, 0)))
-		p := dialled(w, addrs, timeless.Option())
-		t.Cleanup(func() { require.NoError(t, p.Close()) })
-		lockers = append(lockers, p.Locker)
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	lease, err := lockers[len(lockers)-1].Lock(ctx, "x")
-	require.NoError(t, err)
-	require.NoError(t, lease.Release(ctx))
-	increase(t, lockers, *adversaryRounds, func() {})
 }

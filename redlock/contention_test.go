@@ -276,24 +276,6 @@ func TestASingleAttemptIsNotRefusedByItsLateGrants(t *testing.T) {
 	})
 }
 
-// A single attempt is not refused by an attempt of its process that was given up while its requests were on their way.
-func TestASingleAttemptIsNotRefusedByOneGivenUp(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		p := w.ProcessAt(0)
-		p.Section("warm-up")
-		refuseReleasesOf(w, p, "other")
-		for i := range 3 {
-			name := fmt.Sprint("n", i)
-			for _, link := range p.Links[1:] {
-				link.DelayNextReply(w.Running(scripts.Acquire), 40*time.Millisecond)
-			}
-			_, err := p.TryLock(w.Soon(20*time.Millisecond), name)
-			require.ErrorIs(w, err, context.DeadlineExceeded)
-			require.NoError(w, p.TryOnce(name))
-		}
-	})
-}
-
 // A waiter whose grants came too late asks with another hold, and keeps its place.
 func TestAWaiterThatAsksAgainKeepsItsPlace(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {

@@ -150,26 +150,6 @@ func TestFault25EmptiedMasterAbstainsForTheLongestTTL(t *testing.T) {
 	})
 }
 
-// F25: a master that comes back from an old save abstains as well; see rolledBack for the marker.
-func TestFault25RolledBackMasterAbstains(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		p := w.Process()
-		p.Section("warm-up")
-		old := w.Minis[0].Snapshot()
-		time.Sleep(time.Minute)
-		w.Minis[0].Crash()
-		w.Minis[0].Rollback(old)
-		w.Minis[0].Miniredis().Del("fencelock:master")
-		w.Minis[0].Recover()
-		w.Minis[1].Stop()
-
-		begun := time.Now()
-		lease := p.Take("x", rwlock.Write)
-		require.GreaterOrEqual(w, time.Since(begun), 10*time.Second, "the default TTL")
-		w.Release(lease)
-	})
-}
-
 // F25: the masters of a new set abstain once, for the longest TTL, also where many processes meet them in one moment:
 // until then an attempt fails and says so, and who waits gets its lock when it is over.
 func TestFault25FirstStartWaitsOnce(t *testing.T) {

@@ -77,12 +77,3 @@ func TestMixedModes(t *testing.T) {
 		testkit.MixedModes(testkit.Start(t, 3))
 	})
 }
-
-// Eight processes of eight goroutines take random subsets of six locks on three masters.
-func TestCrowdsTakeSeveralLocks(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		(&testkit.ManyCrowd{
-			Processes: 8, Goroutines: 8, Seed: 3, Lasts: 300 * time.Millisecond, Work: 10 * time.Millisecond,
-		}).Run(w)
-	})
-}

@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -195,63 +194,6 @@ func TestAMasterThatStaysAwayFromALeaseIsLogged(t *testing.T) {
 		require.NoError(w, lease.Err())
 		require.Len(w, log.Records("does not take it back"), 1)
 		w.Release(lease)
-	})
-}
-
-// All masters are restarted, one at a time, and keep what they had. After two TTLs a master votes again, and what it
-// had of a hold is over unless it was regained.
-func TestRollingRestartLosesNoLease(t *testing.T) {
-	t.Parallel()
-	w := testkit.Start(t, 3, "--appendonly", "yes", "--appendfsync", "always")
-	const ttl = 2 * regainTTL // more than a busy machine stands still
-	p := w.Process(rwlock.WithTTL(ttl), redlock.WithNodeTimeout(2*time.Second))
-	leader, reader := lockEverywhere(p, p.Lock, "leader"), lockEverywhere(p, p.RLock, "config")
-	for i, server := range w.Servers {
-		server.Kill()
-		time.Sleep(100 * time.Millisecond)
-		server.Restart()
-		limit, over := time.Now().Add(time.Minute), time.Now().Add(2*ttl)
-		for time.Now().Before(over) || !heldEverywhere(p, "leader") || !heldEverywhere(p, "config") {
-			require.NoError(t, leader.Err(), "the restart of master %d", i)
-			require.NoError(t, reader.Err(), "the restart of master %d", i)
-			if time.Now().After(limit) {
-				state, err := p.Inspect(t.Context(), "leader")
-				t.Fatalf("master %d was not regained: %+v, %v", i, state.Masters, err)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-	}
-	require.NoError(t, leader.Release(t.Context()))
-	require.NoError(t, reader.Release(t.Context()))
-}
-
-// lockEverywhere takes a lock until no master is missing: one that was too late for the verdict may have counted
-// another token, and is not regained then.
-func lockEverywhere(
-	p *process, take func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error), name string,
-) *rwlock.Lease {
-	p.W.Helper()
-	for limit := time.Now().Add(time.Minute); ; {
-		lease, err := take(p.W.Soon(time.Minute), name)
-		require.NoError(p.W, err)
-		if heldEverywhere(p, name) {
-			return lease
-		}
-		require.True(p.W, time.Now().Before(limit), "never held on all masters")
-		require.NoError(p.W, lease.Release(p.W.Ctx))
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// heldEverywhere reports whether every master has the hold of the lock, with one token: a master that answered late may
-// have granted a larger one, which does not count and is not renewed.
-func heldEverywhere(p *process, name string) bool {
-	p.W.Helper()
-	state, err := p.Inspect(p.W.Ctx, name)
-	require.NoError(p.W, err)
-	token := state.Masters[0].Token
-	return !slices.ContainsFunc(state.Masters, func(m rwlock.MasterState) bool {
-		return len(m.Holders) != 1 || m.Token != token
 	})
 }
 
