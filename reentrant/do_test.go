@@ -36,22 +36,6 @@ func TestDoNestsInDo(t *testing.T) {
 	})
 }
 
-func TestDoKeepsTheOwnerThatIsThere(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, owner := owned(w)
-		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error
-		for name, do := range map[string]doing{"Do": p.Do, "RDo": p.RDo} {
-			require.NoError(w, do(ctx, name, func(ctx context.Context) error {
-				got, _ := reentrant.OwnerFrom(ctx)
-				require.Equal(w, owner, got)
-				require.Equal(w, owner.String(), p.inspect(name).Holders[0].Owner)
-				return nil
-			}))
-		}
-	})
-}
-
 func TestDoReturnsWhatHappened(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p := start(w)

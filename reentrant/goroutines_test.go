@@ -2,8 +2,6 @@ package reentrant_test
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,36 +12,6 @@ import (
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
-
-// Goroutines that share an owner by mistake are not kept apart, and nothing else goes wrong.
-func TestGoroutinesThatShareAnOwner(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
-		for range 50 {
-			var all sync.WaitGroup
-			for range 8 {
-				all.Go(func() {
-					h, err := p.Lock(ctx, "a")
-					if err != nil {
-						w.Errorf("lock: %v", err)
-						return
-					}
-					for err = h.Release(ctx); errors.Is(err, reentrant.ErrOrder); err = h.Release(ctx) {
-						if lost := h.Lease().Err(); lost != nil {
-							w.Errorf("the lease of a hold that stands: %v", lost)
-						}
-					}
-					if err != nil {
-						w.Errorf("release: %v", err)
-					}
-				})
-			}
-			all.Wait()
-			require.Empty(w, p.inspect("a").Holders)
-		}
-	})
-}
 
 func TestOneFirstAcquisitionForAll(t *testing.T) {
 	inFakeTime(t, func(w *world) {

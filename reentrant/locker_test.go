@@ -72,27 +72,6 @@ func TestOptionsAreThoseOfTheFirstAcquisition(t *testing.T) {
 	})
 }
 
-func TestAFailedFirstAcquisitionLeavesNothing(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		stranger, _ := owned(w)
-		held := must(w)(p.Lock(stranger, "a"))
-		ctx, _ := owned(w)
-		for range 2 {
-			_, err := p.TryLock(ctx, "a")
-			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		}
-		waiting, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-		defer cancel()
-		_, err := p.Lock(waiting, "a")
-		require.ErrorIs(w, err, context.DeadlineExceeded)
-		require.NoError(w, held.Release(stranger))
-		hold := must(w)(p.Lock(ctx, "a"))
-		require.Equal(w, 1, hold.Depth())
-		require.NoError(w, hold.Release(ctx))
-	})
-}
-
 func TestAnEndedContextTakesNothing(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p := start(w)

@@ -45,37 +45,6 @@ func TestReleasesAreLastInFirstOut(t *testing.T) {
 	})
 }
 
-func TestTheOrderIsThatOfOneLock(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
-		a := must(w)(p.Lock(ctx, "a"))
-		b := must(w)(p.Lock(ctx, "b"))
-		require.Equal(w, 1, b.Depth())
-		require.NoError(w, a.Release(ctx))
-		require.NoError(w, b.Release(ctx))
-	})
-}
-
-func TestReleaseOfNil(t *testing.T) {
-	var h *reentrant.Hold
-	require.NoError(t, h.Release(context.Background()))
-}
-
-func TestReleaseIgnoresAnEndedContext(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
-		ended, cancel := context.WithCancel(ctx)
-		outer := must(w)(p.Lock(ended, "a"))
-		nested := must(w)(p.Lock(ended, "a"))
-		cancel()
-		require.NoError(w, nested.Release(ended))
-		require.NoError(w, outer.Release(ended))
-		require.Empty(w, p.inspect("a").Holders)
-	})
-}
-
 func TestTheDepthHasALimit(t *testing.T) {
 	everywhere(t, func(w *world) {
 		remote := start(w).remote
