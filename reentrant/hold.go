@@ -65,22 +65,14 @@ func (h *Hold) leave(ctx context.Context, forced bool) (failures []error, order 
 	if len(left) == 0 {
 		return nil, order
 	}
-	if err := h.giveBack(ctx, left[0].innermost); err != nil {
+	h.endContexts(left[0].innermost)
+	if h.outer == nil {
+		return errs.Parts(h.section.lease.Release(ctx)), order
+	}
+	if err := h.section.lease.Err(); isLoss(err) {
 		failures = []error{err}
 	}
 	return failures, order
-}
-
-// giveBack ends the contexts of the removed holds, and releases the lease if this hold was the outermost.
-func (h *Hold) giveBack(ctx context.Context, innermost *Hold) error {
-	h.endContexts(innermost)
-	if h.outer == nil {
-		return h.section.lease.Release(ctx)
-	}
-	if err := h.section.lease.Err(); isLoss(err) {
-		return err
-	}
-	return nil
 }
 
 // endContexts ends the contexts of the removed holds, from the innermost to this one.

@@ -199,6 +199,15 @@ func (l *Locker) enter(k sectionKey) (s *section, first bool) {
 	return s, true
 }
 
+// open makes the first acquisition.
+func (s *section) open(ctx context.Context, id *identity, r request) (h *Hold, err error) {
+	defer func() { s.begin(h) }() // also when a hook of the locker panics
+	if s.lease, err = s.locker.take(ctx, id, r); err != nil {
+		return nil, err
+	}
+	return &Hold{section: s, depth: 1}, nil
+}
+
 // take acquires a lease for an owner that has no lease of this lock in this process.
 func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lease, error) {
 	if id.joins {

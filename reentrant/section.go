@@ -29,15 +29,6 @@ type section struct {
 	innermost *Hold // under the locker's mu; nil before the section is open and after it is closed
 }
 
-// open makes the first acquisition.
-func (s *section) open(ctx context.Context, id *identity, r request) (h *Hold, err error) {
-	defer func() { s.begin(h) }() // also when a hook of the locker panics
-	if s.lease, err = s.locker.take(ctx, id, r); err != nil {
-		return nil, err
-	}
-	return &Hold{section: s, depth: 1}, nil
-}
-
 // begin ends the first acquisition with the outermost hold, or with nil if it failed. It is always called, so that no
 // goroutine waits for this section for ever.
 func (s *section) begin(h *Hold) {
@@ -76,8 +67,10 @@ func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, err
 	}
 	// Before the mutex: if the check finds that the lease has ended, it runs the locker's hooks.
 	refusal := s.refusal(ctx, id, r)
-	if refusal == nil {
-		refusal = s.isFull() // before the upgrade, which cannot be undone
+	if refusal == nil { // before the upgrade, which cannot be undone
+		s.locker.mu.Lock()
+		refusal = s.full()
+		s.locker.mu.Unlock()
 	}
 	if refusal == nil {
 		refusal = s.upgrade(ctx, r)
@@ -100,13 +93,6 @@ func (s *section) nest(ctx context.Context, id *identity, r request) (*Hold, err
 func (s *section) add() *Hold {
 	s.innermost = &Hold{section: s, outer: s.innermost, depth: s.innermost.depth + 1}
 	return s.innermost
-}
-
-// isFull is full without the locker's mu.
-func (s *section) isFull() error {
-	s.locker.mu.Lock()
-	defer s.locker.mu.Unlock()
-	return s.full()
 }
 
 // full returns ErrDepth if no further hold may nest in this section, under the locker's mu. A section that is not open

@@ -67,9 +67,7 @@ func limited(
 // not ended.
 type maxWaitError struct{ limit time.Duration }
 
-func (e *maxWaitError) Error() string {
-	return "WithMaxWait limit of " + e.limit.String() + " reached"
-}
+func (e *maxWaitError) Error() string { return "WithMaxWait limit of " + e.limit.String() + " reached" }
 
 // asWaited makes an error from Redis, which covers a part of the wait, cover the whole wait: the time in the local
 // queue counts too.

@@ -150,17 +150,11 @@ func (l *Locker) state(ctx context.Context, name string, views []engine.View) (S
 var errUndecided = errors.New("those without an answer may make it a quorum for a hold that the others show")
 
 // ListOption is an option of List.
-type ListOption interface{ applyList(*listSettings) }
-
-type listSettings struct{ free bool }
-
-type listOption func(*listSettings)
-
-func (o listOption) applyList(s *listSettings) { o(s) }
+type ListOption struct{ free bool }
 
 // WithFreeLocks makes List return the free locks too that still have a token: a lock keeps its token for an hour after
 // its last use.
-func WithFreeLocks() ListOption { return listOption(func(s *listSettings) { s.free = true }) }
+func WithFreeLocks() ListOption { return ListOption{free: true} }
 
 // List returns the locks under the locker's prefix whose names begin with namePrefix and that any master shows as held
 // or waited for, each once and with its state as Inspect returns it. It is for operators: it changes nothing, and makes
@@ -174,13 +168,15 @@ func WithFreeLocks() ListOption { return listOption(func(s *listSettings) { s.fr
 // error: an *OptionError, the cause of ctx or ErrClosed. Each request has the release timeout to be answered.
 func (l *Locker) List(ctx context.Context, namePrefix string, opts ...ListOption) iter.Seq2[State, error] {
 	return func(yield func(State, error) bool) {
-		s, err := l.checkList(namePrefix, opts)
-		if err != nil {
-			yield(State{}, err)
+		l.mustBeMade()
+		if len(namePrefix) > settings.MaxName || !utf8.ValidString(namePrefix) {
+			rule := fmt.Sprintf("must be valid UTF-8 of at most %d bytes", settings.MaxName)
+			yield(State{}, &OptionError{"namePrefix", fmt.Sprintf("%q", namePrefix), rule})
 			return
 		}
 		masters, silent := l.engine.Masters(), map[int]bool{}
-		for listed := range l.engine.Admin().List(ctx, namePrefix, s.free) {
+		free := slices.Contains(opts, WithFreeLocks())
+		for listed := range l.engine.Admin().List(ctx, namePrefix, free) {
 			state, err := State{}, convertError(listed.Err)
 			switch node, failed := err.(*NodeError); {
 			case err == nil:
@@ -198,33 +194,12 @@ func (l *Locker) List(ctx context.Context, namePrefix string, opts ...ListOption
 	}
 }
 
-func (l *Locker) checkList(namePrefix string, opts []ListOption) (s listSettings, err error) {
-	l.mustBeMade()
-	if len(namePrefix) > settings.MaxName || !utf8.ValidString(namePrefix) {
-		const rule = "must be valid UTF-8 of at most %d bytes"
-		return s, &OptionError{"namePrefix", fmt.Sprintf("%q", namePrefix), fmt.Sprintf(rule, settings.MaxName)}
-	}
-	for _, opt := range opts {
-		if opt == nil {
-			return s, &OptionError{"option", "nil", "must not be nil"}
-		}
-		opt.applyList(&s)
-	}
-	return s, nil
-}
-
 // BreakOption is an option of Break.
-type BreakOption interface{ applyBreak(*breakSettings) }
-
-type breakSettings struct{ atOnce bool }
-
-type breakOption func(*breakSettings)
-
-func (o breakOption) applyBreak(s *breakSettings) { o(s) }
+type BreakOption struct{ atOnce bool }
 
 // BreakNow makes Break free the lock at once, while the holder's process may still trust in its lease: until its next
 // renewal it may work beside the next holder. So the work is safe only as far as the storage checks the tokens.
-func BreakNow() BreakOption { return breakOption(func(s *breakSettings) { s.atOnce = true }) }
+func BreakNow() BreakOption { return BreakOption{atOnce: true} }
 
 // Break takes a hold away from its process, for an operator. hold is the id that Inspect, List and AcquireError show.
 // reason is for the process, 1 to 256 bytes; the text of WithMeta names the operator.
@@ -239,39 +214,26 @@ func BreakNow() BreakOption { return breakOption(func(s *breakSettings) { s.atOn
 // answers than a quorum are a *QuorumError. To repeat a Break is harmless: docs/guarantees.md says what a failover may
 // lose. An argument that breaks a rule is an *OptionError, before anything is sent. After Close the error is ErrClosed.
 func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...BreakOption) error {
-	s, err := l.checkBreak(name, hold, reason, opts)
-	if err != nil {
-		return err
+	l.mustBeMade()
+	if invalid := settings.CheckName(name); invalid != nil {
+		return (*OptionError)(invalid)
+	}
+	if _, err := ulid.ParseStrict(hold); err != nil {
+		return &OptionError{"hold", fmt.Sprintf("%q", hold), "must be the id of a hold, as Inspect shows it"}
+	}
+	if reason == "" || len(reason) > settings.MaxMeta {
+		rule := fmt.Sprintf("must be 1 to %d bytes", settings.MaxMeta)
+		return &OptionError{"reason", fmt.Sprintf("%d bytes", len(reason)), rule}
 	}
 	if ctx.Err() != nil {
 		return errs.Cause(ctx)
 	}
-	err = l.engine.Admin().Break(ctx, name, hold, engine.Breaker{Who: l.defaults.Meta, Why: reason}, s.atOnce)
+	by, atOnce := engine.Breaker{Who: l.defaults.Meta, Why: reason}, slices.Contains(opts, BreakNow())
+	err := l.engine.Admin().Break(ctx, name, hold, by, atOnce)
 	if err == engine.ErrGone {
 		return fmt.Errorf("%w: hold %s of lock %q", ErrNotHeld, hold, name)
 	}
 	return convertError(err)
-}
-
-func (l *Locker) checkBreak(name, hold, reason string, opts []BreakOption) (s breakSettings, err error) {
-	l.mustBeMade()
-	if invalid := settings.CheckName(name); invalid != nil {
-		return s, (*OptionError)(invalid)
-	}
-	if _, err := ulid.ParseStrict(hold); err != nil {
-		return s, &OptionError{"hold", fmt.Sprintf("%q", hold), "must be the id of a hold, as Inspect shows it"}
-	}
-	if reason == "" || len(reason) > settings.MaxMeta {
-		rule := fmt.Sprintf("must be 1 to %d bytes", settings.MaxMeta)
-		return s, &OptionError{"reason", fmt.Sprintf("%d bytes", len(reason)), rule}
-	}
-	for _, opt := range opts {
-		if opt == nil {
-			return s, &OptionError{"option", "nil", "must not be nil"}
-		}
-		opt.applyBreak(&s)
-	}
-	return s, nil
 }
 
 // masterState returns one master's own view, without regard to the other masters: a search for a fault needs the

@@ -39,26 +39,18 @@ func (l *Lease) String() string {
 }
 
 // Name returns the lock's name.
-func (l *Lease) Name() string {
-	return l.made().Name()
-}
+func (l *Lease) Name() string { return l.made().Name() }
 
 // Mode returns the mode in which the lease holds the lock.
-func (l *Lease) Mode() Mode {
-	return l.made().Mode()
-}
+func (l *Lease) Mode() Mode { return l.made().Mode() }
 
 // Owner returns the owner's id, a ULID.
-func (l *Lease) Owner() string {
-	return l.made().Owner()
-}
+func (l *Lease) Owner() string { return l.made().Owner() }
 
 // Token returns the fencing token. On one Redis it is greater than the token of every earlier grant of this lock. Over
 // a quorum this holds for a writer's token. A reader's token is greater than the token of every earlier write there,
 // and two readers may share one token.
-func (l *Lease) Token() fencing.Token {
-	return l.made().Token()
-}
+func (l *Lease) Token() fencing.Token { return l.made().Token() }
 
 // Fence returns name, token and mode together, for a fencing.Guard or for the storage.
 func (l *Lease) Fence() fencing.Fence {
@@ -97,29 +89,21 @@ func (l *Lease) ownContexts() *ctxend.Set {
 }
 
 // Done is closed when the lease has ended.
-func (l *Lease) Done() <-chan struct{} {
-	return l.made().Done()
-}
+func (l *Lease) Done() <-chan struct{} { return l.made().Done() }
 
 // Err returns nil while the lease can be trusted, ErrReleased after Release and Locker.Close, and a *LostError after a
 // loss. It reads the clocks, so it also reports a deadline that passed while the process was paused.
-func (l *Lease) Err() error {
-	return l.convertError(l.made().Err())
-}
+func (l *Lease) Err() error { return l.convertError(l.made().Err()) }
 
 // Deadline returns the time until which the lease is trusted, by this process's clocks, and the zero time once it has
 // ended. Each renewal extends it.
-func (l *Lease) Deadline() time.Time {
-	return l.made().Deadline()
-}
+func (l *Lease) Deadline() time.Time { return l.made().Deadline() }
 
 // Renew extends the lease by its TTL now, and returns nil when a quorum has confirmed. A *QuorumError, or an error that
 // matches ctx.Err(), means that the renewal is not confirmed: the lease stands until its Deadline, and the request may
 // still extend it. Such an error also matches the cause of ctx, which may be the loss of another lease. ErrReleased or
 // a *LostError means that the lease has ended. Without an answer Renew returns after the node timeout.
-func (l *Lease) Renew(ctx context.Context) error {
-	return l.convertError(l.made().Renew(ctx))
-}
+func (l *Lease) Renew(ctx context.Context) error { return l.convertError(l.made().Renew(ctx)) }
 
 // SetTTL changes the TTL of the lease from now on: it renews the lease once, as Renew does and with the same errors,
 // and all later renewals have the new TTL too. It must be 100 ms to 24 h, over a quorum at most the quarantine, and

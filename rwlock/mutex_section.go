@@ -56,8 +56,10 @@ func (s *section) end(err error) error {
 // finish is end without the cancellation of the contexts, which is left to the caller. It may be called under mu.
 func (s *section) finish(err error) (ends ctxend.Ends, over error) {
 	ends, over = s.Finish(err)
-	if s.limit != nil {
-		s.stopLimit()
+	if s.limit != nil { // no timer is set after that
+		s.limit.mu.Lock()
+		s.limit.timer.Stop()
+		s.limit.mu.Unlock()
 	}
 	return ends, over
 }
@@ -142,13 +144,6 @@ func (l *holdLimit) at() time.Time {
 	return l.end
 }
 
-// stopLimit stops the timer after the end of the section. No timer is set after that.
-func (s *section) stopLimit() {
-	s.limit.mu.Lock()
-	defer s.limit.mu.Unlock()
-	s.limit.timer.Stop()
-}
-
 // onLimit ends the section if the limit is reached, or sets the timer again if the limit has moved.
 func (s *section) onLimit() {
 	if s.reached() != nil {
@@ -156,7 +151,7 @@ func (s *section) onLimit() {
 	}
 	s.limit.mu.Lock()
 	defer s.limit.mu.Unlock()
-	if s.Over() == nil { // else stopLimit has stopped the timer, or will
+	if s.Over() == nil { // else finish has stopped the timer, or will
 		s.limit.timer.Reset(time.Until(s.limit.end))
 	}
 }

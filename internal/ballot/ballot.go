@@ -260,9 +260,7 @@ func (t Tally) takeNews() (news bool) {
 	return news
 }
 
-func (t Tally) inState(s State) int {
-	return t.count(func(v *Vote) bool { return v.State == s })
-}
+func (t Tally) inState(s State) int { return t.count(func(v *Vote) bool { return v.State == s }) }
 
 func (t Tally) count(is func(*Vote) bool) (n int) {
 	for i := range t {

@@ -161,7 +161,10 @@ func (e *Engine) Adopt(ctx context.Context, l *Lease, d Detached, terms *Terms) 
 	a.hold.provisional = true
 	a.hold.unclaimed = true
 	if err := a.adopt(ctx); err != nil {
-		a.reportFailure(err)
+		a.hold.lease.mu.Lock()
+		defer a.hold.lease.mu.Unlock()
+		a.hold.provisional = false
+		a.report(err)
 		return err
 	}
 	e.counters.adopted.Add(1)
@@ -245,14 +248,6 @@ func (a *adoption) ungranted(f *Error) *Error {
 		f.Kind = NoQuorum
 	}
 	return a.fail(f)
-}
-
-// reportFailure counts and reports the failure of the call.
-func (a *adoption) reportFailure(err error) {
-	a.hold.lease.mu.Lock()
-	defer a.hold.lease.mu.Unlock()
-	a.hold.provisional = false
-	a.report(err)
 }
 
 // takeOver has the masters release the detached hold, and returns nil once a quorum had it until then. The end of ctx,

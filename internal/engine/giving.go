@@ -98,19 +98,6 @@ func (l *Lease) endByHolder() (h *hold, over error) {
 	return h, nil
 }
 
-// ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for callers
-// that must not wait: a timer, or a goroutine that only unlocks. The lease has ended when ReleaseSoon returns, so
-// nothing in this process relies on it while another holder enters. Releases that are not confirmed are retried until
-// the hold has expired.
-func (l *Lease) ReleaseSoon() { l.LetGo()() }
-
-// LetGo is ReleaseSoon in two steps: send sends what LetGo has made, and tells who follows the end of the lease. From
-// LetGo on, single attempts of this process for the lock are sent to a master after its answer to the release.
-func (l *Lease) LetGo() (send func()) {
-	l.lock().releaseSoon()
-	return l.mu.unlock()
-}
-
 // release is the release of a hold on one master. It has all that it needs, so the lease may be collected: a server
 // that is down for an hour keeps no leases in memory.
 type release struct {

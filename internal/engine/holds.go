@@ -55,8 +55,7 @@ const keptLosses = 64
 // losses are the last losses of an engine. Its mutex is acquired under a lease's mutex, and no other under it.
 type losses struct {
 	mu   sync.Mutex
-	kept []LostLease // at most keptLosses, in the order of the losses, from next on
-	next int
+	kept []LostLease // at most keptLosses, the oldest first
 }
 
 // add records the loss of a hold, under the hold's mu.
@@ -64,12 +63,7 @@ func (l *losses) add(h *hold, loss *Loss) {
 	lost := LostLease{Event: h.event(), Meta: h.terms.Meta, At: time.Now(), Loss: loss}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.kept) < keptLosses {
-		l.kept = append(l.kept, lost)
-		return
-	}
-	l.kept[l.next] = lost
-	l.next = (l.next + 1) % keptLosses
+	l.kept = append(l.kept[max(len(l.kept)-keptLosses+1, 0):], lost)
 }
 
 // Losses returns the last losses, the oldest first.
@@ -77,7 +71,7 @@ func (e *Engine) Losses() []LostLease {
 	l := &e.losses
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Concat(l.kept[l.next:], l.kept[:l.next])
+	return slices.Clone(l.kept)
 }
 
 // Stats counts what an Engine has done, and what it has now.

@@ -166,6 +166,19 @@ func (l *Lease) LoseAt(limit time.Duration, token fencing.Token) {
 	}
 }
 
+// ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for callers
+// that must not wait: a timer, or a goroutine that only unlocks. The lease has ended when ReleaseSoon returns, so
+// nothing in this process relies on it while another holder enters. Releases that are not confirmed are retried until
+// the hold has expired.
+func (l *Lease) ReleaseSoon() { l.LetGo()() }
+
+// LetGo is ReleaseSoon in two steps: send sends what LetGo has made, and tells who follows the end of the lease. From
+// LetGo on, single attempts of this process for the lock are sent to a master after its answer to the release.
+func (l *Lease) LetGo() (send func()) {
+	l.lock().releaseSoon()
+	return l.mu.unlock()
+}
+
 // Renew extends the lease now, or waits for the renewal that is under way. It returns nil when a quorum has confirmed,
 // Err's value when the lease has ended, and *Error when the lease stands but the renewal is not confirmed, or ctx
 // has ended. During a conversion Renew extends the new hold, although the TTL of that hold may have begun long before

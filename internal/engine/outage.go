@@ -105,16 +105,9 @@ func (w *waitSets) refused(name string, now time.Duration) time.Duration {
 	return 0
 }
 
-// served records that the server has served one of its locks. Its outage continues while it refuses another lock.
+// served records, under mu, that the server has served one of its locks. Its outage continues while it refuses another
+// lock.
 func (w *waitSets) served(n *transport.Node) {
-	if w.outages.has(n) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.servedLocked(n)
-	}
-}
-
-func (w *waitSets) servedLocked(n *transport.Node) {
 	if !w.outages.has(n) { // the answers of the other servers of a Cluster do not search the sets
 		return
 	}

@@ -257,7 +257,7 @@ func (q *releaseQueue) sendLocked(most int, urgent bool) {
 func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*release) {
 	for len(q.waiting) > 0 && len(batch) < releasesPerCall {
 		r := q.waiting[0]
-		alone := !r.tombstone.IsZero() || r.minimum.least > 0 || r.heir != nil // the reply is about the first hold
+		alone := r.tombstone.TTL != "" || r.minimum.least > 0 || r.heir != nil // the reply is about the first hold
 		if len(batch) > 0 && (r.key != batch[0].key || alone || batch[0].minimum.least > 0) {
 			break
 		}

@@ -199,7 +199,10 @@ func (s *waitSet) Fire(now clock.Instant) {
 	backoff, _ := s.node().Backoff(now.Mono)
 	whom := s.schedule.Ask(now.Mono, backoff, w.e.masters.subscriptionDown(s.keys[0]))
 	s.setTimer()
-	waiters := s.inOrder()
+	// The longest wait first: on masters that order by arrival, a queue that is rebuilt then has the order of the old one.
+	waiters := slices.SortedFunc(maps.Keys(s.waiters), func(a, b *acquisition) int {
+		return cmp.Compare(a.hold.begun, b.hold.begun)
+	})
 	w.mu.Unlock()
 	if whom == schedule.Nobody {
 		return
@@ -218,14 +221,6 @@ func (s *waitSet) Fire(now clock.Instant) {
 	if len(queued) > 0 {
 		s.refresh(queued, proposal)
 	}
-}
-
-// inOrder returns the waiters, longest wait first, under the mutex: on masters that order by arrival, a queue that is
-// rebuilt then has the order of the old one.
-func (s *waitSet) inOrder() []*acquisition {
-	return slices.SortedFunc(maps.Keys(s.waiters), func(a, b *acquisition) int {
-		return cmp.Compare(a.hold.begun, b.hold.begun)
-	})
 }
 
 // remind sends what a waiter needs in addition to the shared refresh. It sends no acquire if asksNot says that another
@@ -304,7 +299,7 @@ func (s *waitSet) answered(batch []waiter, r rueidis.RedisResult, sent clock.Ins
 	s.schedule.Answered(w.e.clock.Now().Mono, w.e.masters.subscriptionDown(s.keys[0]), next)
 	s.setTimer()
 	if err == nil {
-		w.servedLocked(s.node())
+		w.served(s.node())
 	}
 }
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -24,20 +25,13 @@ type Tombstone struct {
 	Several bool   // several acquires may be, so the tombstone stays even if the release finds the hold
 }
 
-// IsZero reports whether the release leaves nothing.
-func (t Tombstone) IsZero() bool { return t.TTL == "" }
-
 // Args appends the arguments.
 func (q Release) Args(to []string) []string {
 	to = append(to, q.Hold)
-	if q.Tombstone.IsZero() && len(q.Others) == 0 && q.Minimum.Rest <= 0 {
+	if q.Tombstone.TTL == "" && len(q.Others) == 0 && q.Minimum.Rest <= 0 {
 		return to
 	}
-	ttl := q.Tombstone.TTL
-	if q.Tombstone.IsZero() {
-		ttl = NoMillis
-	}
-	to = append(append(to, string(ttl), flagArg(q.Tombstone.Several)), q.Others...)
+	to = append(append(to, string(cmp.Or(q.Tombstone.TTL, NoMillis)), flagArg(q.Tombstone.Several)), q.Others...)
 	if q.Minimum.Rest > 0 {
 		rest := q.Minimum.Rest + time.Millisecond - 1 // rounded up: a rest of 0 would be none
 		to = append(to, string(FormatMillis(q.Minimum.Least))+" "+string(FormatMillis(rest)))
