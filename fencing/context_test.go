@@ -23,6 +23,8 @@ func TestContextInnermostWins(t *testing.T) {
 	got, ok := fencing.FromContext(inner, "a")
 	require.True(t, ok)
 	require.Equal(t, read("a", 3), got)
+	_, ok = fencing.FromContext(inner, "c")
+	require.False(t, ok)
 	require.Equal(t,
 		[]fencing.Fence{read("a", 3), read("b", 2)},
 		slices.Collect(fencing.All(inner)))
