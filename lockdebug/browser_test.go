@@ -5,12 +5,10 @@ package lockdebug_test
 import (
 	"bufio"
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -234,20 +232,6 @@ func (b *browser) screen(width, height int, scheme string) {
 	b.call("Emulation.setEmulatedMedia", object{
 		"features": []object{{"name": "prefers-color-scheme", "value": scheme}},
 	}, nil)
-}
-
-// shoot stores a picture of the page, if the test was given a folder.
-func (b *browser) shoot(folder, name string) {
-	b.Helper()
-	if folder == "" {
-		return
-	}
-	var shot struct{ Data string }
-	b.call("Page.captureScreenshot", object{"format": "png"}, &shot)
-	picture, err := base64.StdEncoding.DecodeString(shot.Data)
-	require.NoError(b, err)
-	require.NoError(b, os.MkdirAll(folder, 0o755))
-	require.NoError(b, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o644))
 }
 
 // takeProblems returns the errors that the page has reported since the last call.

@@ -3,7 +3,6 @@
 package lockdebug_test
 
 import (
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -20,8 +19,6 @@ import (
 	"github.com/seed74116694/fencelock/lockdebug"
 	"github.com/seed74116694/fencelock/rwlock"
 )
-
-var screenshots = flag.String("lockdebug.screenshots", "", "the folder for the pictures of TestPageInABrowser")
 
 // hostile is a meta that would take the page over, were it no text.
 const hostile = `<script>document.title="taken"</script><img src=x onerror="document.title='taken'">`
@@ -81,7 +78,6 @@ func TestPageInABrowser(t *testing.T) {
 	b.until(rowsWith("losses", "max hold") + ".length === 1 && " + rowsWith("waiters", "report") + ".length === 0")
 	second := take(p, "report:2026")
 	b.until(rowsWith("leases", second.Token().String()) + ".length === 1")
-	b.shoot(*screenshots, "loss")
 
 	search(b)
 	require.Equal(t, "here", b.evaluate("window.stays"), "without a reload")
@@ -96,7 +92,6 @@ func TestPageInABrowser(t *testing.T) {
 	server.Close()
 	b.until("document.querySelector('#status.stale')?.textContent.startsWith('not refreshed: ')")
 	b.until(rowsWith("leases", second.Token().String()) + ".length === 1")
-	b.shoot(*screenshots, "not-refreshed")
 }
 
 // look looks at the page on screens of all kinds. It must not be wider than the screen.
@@ -116,7 +111,6 @@ func look(b *browser) {
 	} {
 		b.screen(s.width, s.height, s.scheme)
 		b.until(fmt.Sprintf("innerWidth === %d", s.width))
-		b.shoot(*screenshots, s.name)
 		require.LessOrEqual(b, b.evaluate("document.documentElement.scrollWidth"), float64(s.width), s.name)
 		dark := b.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 24)"
 		require.Equal(b, s.scheme == "dark", dark, s.name)
