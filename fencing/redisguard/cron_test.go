@@ -54,7 +54,7 @@ func TestCronRunsEachTickOnce(t *testing.T) {
 				mini, rng := testredis.NewMini(t), rand.New(rand.NewPCG(1, 0))
 				processes := make([]*cronProcess, 3)
 				for range 60 {
-					time.Sleep(time.Now().Truncate(2 * time.Second).Add(2 * time.Second).Sub(time.Now()))
+					time.Sleep(time.Until(time.Now().Truncate(2 * time.Second).Add(2 * time.Second)))
 					due, dies, runs := time.Now(), rng.IntN(4) == 0, 0
 					var all sync.WaitGroup
 					for i, p := range processes {
