@@ -250,62 +250,6 @@ func TestAdoptersRefuseEachOther(t *testing.T) {
 	})
 }
 
-// An adopter that is cut off once a quorum has granted its adoption leaves the ticket to others, after its TTL.
-func TestAnAdopterIsCutOff(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		p, q, r := w.Process(), w.Process(), w.Process()
-		for _, mode := range bothModes {
-			q.Section("warm-up")
-			ticket := detached(w, p, mode, rwlock.WithTTL(w.TTL))
-			for _, link := range q.Links {
-				link.DelayDir(testredis.ToClient, 20*time.Millisecond)
-			}
-			dying := w.Call(w.Ctx, func(ctx context.Context) error {
-				_, err := q.Adopt(ctx, ticket, rwlock.WithTTL(w.TTL/2))
-				return err
-			})
-			w.Pass(10 * time.Millisecond) // granted, and not known to be
-			q.CutOff(0, 1, 2)
-			_, err := r.Adopt(w.Ctx, ticket)
-			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-			require.Error(w, dying.Result())
-			w.Pass(w.TTL/2 + 100*time.Millisecond)
-			lease, err := r.Adopt(w.Ctx, ticket)
-			require.NoError(w, err)
-			require.NoError(w, lease.Err())
-			q.Restore(0, 1, 2)
-			for _, link := range q.Links {
-				link.Delay(0)
-			}
-			w.Pass(2 * w.TTL)
-			require.NoError(w, lease.Err(), "what comes late does not harm it")
-			w.Release(lease)
-			p.RequireFree("x")
-		}
-	})
-}
-
-// A ticket of other masters is refused before their locks are asked for.
-func TestATicketOfOtherMasters(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		p, q := w.Process(), w.Process()
-		ticket := detached(w, p, rwlock.Write)
-		require.NotEmpty(w, ticket.Set)
-		requests := w.Requests(q)
-		for _, set := range []string{"", ticket.Hold} {
-			other := ticket
-			other.Set = set
-			_, err := q.Adopt(w.Ctx, other)
-			require.ErrorIs(w, err, rwlock.ErrTicket)
-			require.ErrorContains(w, err, "other masters")
-		}
-		require.Empty(w, requests.Of("acquire"))
-		lease, err := q.Adopt(w.Ctx, ticket)
-		require.NoError(w, err)
-		w.Release(lease)
-	})
-}
-
 // tickets are passed from process to process in a simulation. Some are used more than once.
 type tickets struct {
 	mu      sync.Mutex

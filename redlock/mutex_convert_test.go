@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -11,62 +10,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
-
-// twoPeers returns processes that cannot reach so many of five masters.
-func twoPeers(w *world, down int) (p, q *process) {
-	p, q = w.Process(), w.ProcessAt(2*time.Millisecond)
-	p.Section("warm-up")
-	q.Section("warm-up")
-	p.CutOff(testkit.Span(0, down)...)
-	q.CutOff(testkit.Span(0, down)...)
-	return p, q
-}
-
-// An RWMutex over a quorum is upgraded and downgraded without a gap, also with a minority of the masters down: readers
-// here and elsewhere are waited for, a second upgrade is refused, and whoever gives up still reads.
-func TestAnRWMutexOfAQuorumIsUpgradedAndDowngraded(t *testing.T) {
-	for name, down := range map[string]int{"all masters": 0, "a minority down": 2} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, 5, func(w *world) {
-				p, q := twoPeers(w, down)
-				mu, elsewhere := p.RWMutex("n"), q.RWMutex("n")
-				for _, one := range []*rwlock.RWMutex{mu, mu, elsewhere} {
-					require.NoError(w, one.RLock(w.Ctx))
-				}
-				token := mu.Token()
-				require.ErrorIs(w, mu.Upgrade(w.Soon(time.Second)), context.DeadlineExceeded)
-				require.Equal(w, token, mu.Token())
-				time.Sleep(time.Second)
-
-				upgraded := make(chan error, 1)
-				go func() { upgraded <- mu.Upgrade(w.Ctx) }()
-				time.Sleep(time.Second)
-				require.ErrorIs(w, mu.Upgrade(w.Ctx), rwlock.ErrUpgrade)
-				require.ErrorIs(w, elsewhere.Upgrade(w.Ctx), rwlock.ErrUpgrade)
-				require.NoError(w, elsewhere.RUnlock(w.Ctx))
-				require.NoError(w, mu.RUnlock(w.Ctx))
-				require.NoError(w, <-upgraded)
-				require.Greater(w, mu.Token(), token)
-				token = mu.Token()
-				require.ErrorIs(w, elsewhere.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
-
-				reading := make(chan error, 2)
-				for _, one := range []*rwlock.RWMutex{mu, elsewhere} {
-					go func() { reading <- one.RLock(w.Ctx) }()
-				}
-				time.Sleep(time.Second)
-				require.NoError(w, mu.Downgrade(w.Ctx))
-				require.Greater(w, mu.Token(), token)
-				require.NoError(w, <-reading)
-				require.NoError(w, <-reading)
-				for _, one := range []*rwlock.RWMutex{mu, mu, elsewhere} {
-					require.NoError(w, one.RUnlock(w.Ctx))
-				}
-				require.Zero(w, p.Stats().Held)
-			})
-		})
-	}
-}
 
 // An upgrade and older readers that each have the vote of another master do not wait for each other: whoever upgrades
 // comes first on every master.

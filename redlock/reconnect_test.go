@@ -3,8 +3,6 @@ package redlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -146,27 +144,4 @@ func TestReleaseOverAReplacedConnection(t *testing.T) {
 		w.Pass(time.Second)
 		require.Equal(w, []int{1, 1, 1}, w.ScriptCalls(), "releases")
 	})
-}
-
-// The same on real servers, which end all connections again and again. An attempt that the client sends before it knows
-// of that ends with its connection; one for another lock, which nothing of that holds, does not fail.
-func TestTicksAfterConnectionsWereKilled(t *testing.T) {
-	t.Parallel()
-	w := testkit.Start(t, 3)
-	p := w.ProcessOver(tuned)
-	p.WarmUp()
-	for i := range testredis.Few(2, 20) {
-		for _, server := range w.Servers {
-			w.On(server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-			w.On(server, "CLIENT", "KILL", "TYPE", "pubsub")
-		}
-		for n := 0; ; n++ {
-			err := runs(p, fmt.Sprint("job", i, " ", n))
-			if err != nil && (strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "reset by peer")) {
-				continue
-			}
-			require.NoError(t, err)
-			break
-		}
-	}
 }

@@ -218,21 +218,6 @@ func TestLateMasterStillCarriesItsLeases(t *testing.T) {
 	}
 }
 
-// What expires first is sent first: a few short leases among many long ones, over masters that all answer late.
-func TestWhatExpiresFirstIsRenewedFirst(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		p := w.Process(rwlock.WithTTL(10*time.Second), redlock.WithNodeTimeout(400*time.Millisecond))
-		p.Section("warm-up")
-		holdMany(p, "long", 300)
-		short := holdMany(p, "short", 20, rwlock.WithTTL(time.Second))
-		for _, link := range p.Links {
-			link.Delay(100 * time.Millisecond)
-		}
-		time.Sleep(10 * time.Second)
-		requireHeld(w, short, "among many that expire later")
-	})
-}
-
 func holdMany(p *process, name string, n int, opts ...rwlock.LockOption) (all []*rwlock.Lease) {
 	p.W.Helper()
 	for i := range n {

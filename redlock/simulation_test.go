@@ -453,19 +453,26 @@ var conversionSeeds = flag.Int("redlock.conversions", testredis.Few(1, 2),
 // convertFor is how much fake time they get.
 const convertFor = 3 * time.Second
 
-// TestSimulatedConversions has readers upgrade and writers downgrade over three masters, as leases and in an RWMutex,
-// beside others who come and give up, with delays drawn from a seed and, for every second one, a master down. Nobody
-// gets in between, tokens go up, and nobody waits for ever.
+// TestSimulatedConversions has readers upgrade and writers downgrade, as leases and in an RWMutex, beside others who
+// come and give up, with delays drawn from a seed: on one master, whose scripts the model judges, and over three, of
+// which one is down for every second seed. Nobody gets in between, tokens go up, and nobody waits for ever.
 func TestSimulatedConversions(t *testing.T) {
 	for i := range *conversionSeeds {
-		inFakeTime(t, 3, func(w *world) { simulateConversions(w, *fromSeed+int64(i)) })
+		seed := *fromSeed + int64(i)
+		inFakeTime(t, 1, func(w *world) {
+			w.Mini.CheckScripts()
+			simulateConversions(w, seed, 0, rwlock.WithTTL(2*patience))
+		})
+		inFakeTime(t, 3, func(w *world) {
+			simulateConversions(w, seed, int(seed%2), rwlock.WithTTL(2*patience), redlock.WithNodeTimeout(80*time.Millisecond))
+		})
 	}
 }
 
-func simulateConversions(w *world, seed int64) {
+func simulateConversions(w *world, seed int64, down int, opts ...rwlock.Option) {
 	s := &simulation{world: w, seed: seed, checker: judge.For(w, fmt.Sprintf("seed %d", seed))}
 	s.names, s.patient = []string{"n"}, true
-	down, mutexes := int(seed%2), int(seed/2%2*2)
+	mutexes := int(seed / 2 % 2 * 2)
 	ctx, stop := context.WithTimeout(w.Ctx, convertFor)
 	defer stop()
 	var work sync.WaitGroup
@@ -474,7 +481,7 @@ func simulateConversions(w *world, seed int64) {
 		for _, link := range p.Links {
 			link.Delay(upTo(p.rng, 10*time.Millisecond))
 		}
-		p.Start(rwlock.WithTTL(2*patience), redlock.WithNodeTimeout(80*time.Millisecond))
+		p.Start(opts...)
 		p.Section("warm-up")
 		p.CutOff(testkit.Span(0, down)...)
 		s.peers = append(s.peers, p)

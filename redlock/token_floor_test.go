@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -174,67 +172,6 @@ func TestMasterWhoseClockIsAheadPullsNobody(t *testing.T) {
 		require.ErrorContains(t, err, "clock")
 		require.Regexp(t, `mini-[12]:6379: its clock is`, err.Error())
 	})
-}
-
-// restarts are those of a set whose locks are used meanwhile.
-var restarts = map[string]func(w *world, use func()){
-	"one after the other, the third fails": func(w *world, use func()) {
-		for i := range 2 {
-			w.Servers[i].Restart()
-			for until := time.Now().Add(2 * floorTTL); time.Now().Before(until); time.Sleep(floorTTL / 10) {
-				use()
-			}
-		}
-		w.Servers[2].Freeze()
-	},
-	"all at once": func(w *world, use func()) {
-		for _, server := range w.Servers {
-			server.Restart()
-		}
-		use()
-	},
-}
-
-// Tokens also go forward on servers that restart from their last saves, of which each knows by its run id that it may
-// have lost something.
-func TestTokensGoForwardOverRestartsFromOldSaves(t *testing.T) {
-	t.Parallel() // servers start and are waited for
-	for what, restart := range restarts {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			w := testkit.Start(t, 3)
-			opts := []rwlock.Option{rwlock.WithTTL(floorTTL), redlock.WithNodeTimeout(floorTTL / 4)}
-			a, fresh := w.Process(opts...), w.Process(append(opts, ahead(-2*time.Minute))...)
-			a.Use("x")
-			for _, server := range w.Servers {
-				w.On(server, "SAVE")
-			}
-			time.Sleep(time.Second) // what is counted from here on is lost
-			var last fencing.Token
-			for range 3 {
-				last = max(last, take(a))
-			}
-			restart(w, func() {
-				_ = a.TrySection(w.Soon(10*floorTTL), "y")
-			})
-			token := take(fresh)
-			for _, server := range w.Servers {
-				server.Thaw()
-			}
-			require.Greater(t, token, last, "lower by %v", time.Duration(last-token)*time.Microsecond)
-		})
-	}
-}
-
-// take returns the next token. That a busy machine loses its lease, or does not confirm its release in time, is no
-// matter.
-func take(p *process) fencing.Token {
-	p.W.Helper()
-	lease := p.Acquire(p.W.Soon(time.Minute), "x", rwlock.Write).Granted()
-	if err := lease.Release(p.W.Ctx); !rwlock.Indeterminate(err) && !errors.Is(err, rwlock.ErrLost) {
-		require.NoError(p.W, err)
-	}
-	return lease.Token()
 }
 
 // The error names the clocks also if the context ends while a further attempt waits for the release of the attempt that

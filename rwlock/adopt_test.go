@@ -469,27 +469,6 @@ func TestATicketCountsOnNoLongerThanALateRenewalAllows(t *testing.T) {
 	})
 }
 
-// A lease that ends while it is detached has no ticket.
-func TestDetachBesideRelease(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		for range 20 {
-			lease := p.Take("n", rwlock.Write)
-			released := w.Call(w.Ctx, lease.Release)
-			ticket, err := lease.Detach(w.Ctx)
-			require.NoError(w, released.Result())
-			if err == nil {
-				lease, err := p.Adopt(w.Ctx, ticket)
-				require.NoError(w, err)
-				w.Release(lease)
-				continue
-			}
-			require.ErrorIs(w, err, rwlock.ErrReleased)
-			p.RequireFree("n")
-		}
-	})
-}
-
 // Close ends an adoption under way, and leaves the lock free or the ticket good.
 func TestCloseBesideAdopt(t *testing.T) {
 	inFakeTime(t, func(w *world) {

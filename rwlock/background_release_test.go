@@ -454,23 +454,6 @@ func TestAMinimumBehindAReleaseInTheBackground(t *testing.T) {
 	})
 }
 
-// Only RWMutexes with equal options share a lease.
-func TestAnRWMutexWithAndWithoutBackgroundRelease(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n", rwlock.WithBackgroundRelease())
-		require.Same(w, mu, p.RWMutex("n", rwlock.WithBackgroundRelease(), rwlock.WithBackgroundRelease()))
-		require.NoError(w, mu.Lock(w.Ctx))
-		refused, ok := errors.AsType[*rwlock.OptionError](p.RWMutex("n").Lock(w.Ctx))
-		require.True(w, ok)
-		require.Equal(w, "WithBackgroundRelease", refused.Option)
-		require.NoError(w, mu.Unlock(w.Ctx))
-		other := p.RWMutex("n")
-		require.NoError(w, other.Lock(w.Ctx), "the first one is not in use any more")
-		require.NoError(w, other.Unlock(w.Ctx))
-	})
-}
-
 // followsInTheBackground is a part of the suite: no request of the process is refused by what it has released, whether
 // the deployment keeps the order or not.
 func followsInTheBackground(w *world) {

@@ -278,21 +278,3 @@ func TestRefusedReleasesBackOff(t *testing.T) {
 		})
 	}
 }
-
-// The pace is the master's: what else is asked of it is served as soon as it serves again.
-func TestRefusedReleasesHoldNobodyUp(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		w.TTL = time.Hour
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
-		w.Mini.Miniredis().SetError("NOREPLICAS Not enough good replicas to write.")
-		_ = lease.Release(w.Ctx)
-		w.Pass(time.Minute)
-		w.Mini.Miniredis().SetError("")
-		start := time.Now()
-		w.Release(p.Take("other", rwlock.Write))
-		require.Less(w, time.Since(start), 200*time.Millisecond)
-		w.Eventually("the release is through", func() bool { return len(w.Inspect("n").Holders) == 0 })
-		require.Less(w, time.Since(start), 3*time.Second)
-	})
-}

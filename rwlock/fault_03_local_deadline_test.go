@@ -52,33 +52,6 @@ func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 	}
 }
 
-// A hand-off is the other way in: its holder computes the deadline from a message and the server's clock.
-func TestF03WaiterOfADeadLinkIsNeverInBesideTheNext(t *testing.T) {
-	for name, dir := range directions {
-		t.Run(name, func(t *testing.T) {
-			for cut := time.Duration(0); cut <= 6*time.Second; cut += every {
-				inFakeTime(t, func(w *world) {
-					first, p, q := w.Process(), w.Process(), w.Process()
-					held := first.Take("n", rwlock.Write)
-					middle := p.Queue("n", rwlock.Write)
-					p.Link.Delay(latency)
-					next := q.Queue("n", rwlock.Write)
-					const work = 2 * time.Second
-					var over *ending
-					w.At(work, func() { w.Release(held) }, cut, func() { p.Link.Blackhole(dir) })
-					if w.First(middle, next) == next {
-						require.True(w, middle.IsWaiting())
-						return
-					}
-					over = watch(middle.Granted())
-					next.Granted()
-					require.True(w, over.before(next.At), "cut at %v: two at once", cut)
-				})
-			}
-		})
-	}
-}
-
 func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {
 	for _, slow := range []time.Duration{0, 70 * time.Millisecond, 240 * time.Millisecond} {
 		inFakeTime(t, func(w *world) {

@@ -100,22 +100,6 @@ func TestF10LostMessageCostsOneRefresh(t *testing.T) {
 	}
 }
 
-func TestF10WaiterKilledWhileItWaitsHoldsNobodyUp(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		holder, dead, p := w.Process(), w.Process(), w.Process()
-		held := holder.Take("n", rwlock.Write)
-		dead.Queue("n", rwlock.Write)
-		next := p.Queue("n", rwlock.Write)
-		dead.Die()
-		w.Pass(w.Claim() + time.Second)
-		require.Len(w, w.Inspect("n").Waiters, 1, "it dropped out")
-		released := time.Now()
-		w.Release(held)
-		w.Release(next.Granted())
-		require.Equal(w, released, next.At)
-	})
-}
-
 // The waiter's process has died: its message reaches nobody, and the next is granted by the same script.
 func TestF10DeadProcessIsPassedOver(t *testing.T) {
 	inFakeTime(t, func(w *world) {

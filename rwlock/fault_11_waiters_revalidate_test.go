@@ -103,23 +103,6 @@ func TestF11WaitersGoOnAfterTheKeysVanished(t *testing.T) {
 	}
 }
 
-// The holder's keys are gone with everything else, and the holder itself has died: nobody tells the waiters.
-func TestF11WaitersBehindAVanishedHolder(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		holder, p, q := w.Process(), w.Process(), w.Process()
-		held := holder.Take("n", rwlock.Write)
-		first, second := p.Queue("n", rwlock.Read), q.Queue("n", rwlock.Read)
-		holder.Die()
-		w.Pass(w.Refresh() / 2)
-		w.FlushAll()
-		at := time.Now()
-		for _, a := range []*pending{first, second} {
-			require.Greater(w, a.Granted().Token(), held.Token())
-			require.LessOrEqual(w, a.At.Sub(at), w.Refresh())
-		}
-	})
-}
-
 // splitProcess is a process whose subscription has a link of its own.
 func splitProcess(w *world) (p *process, news *testredis.Link) {
 	commands, news := w.NewLink(), w.NewLink()

@@ -116,28 +116,6 @@ func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
 	})
 }
 
-// A refused upgrade names another reader as the one in its way.
-func TestARefusedUpgradeNamesAnother(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		for i := range 6 {
-			var readers []*rwlock.Lease
-			for range 3 {
-				lease := p.Take("n", rwlock.Read)
-				readers = append(readers, lease)
-			}
-			upgrading := readers[i%3]
-			refused, ok := errors.AsType[*rwlock.AcquireError](upgrading.TryUpgrade(w.Ctx))
-			require.True(w, ok)
-			require.NotNil(w, refused.Holder)
-			require.NotEqual(w, upgrading.Owner(), refused.Holder.Owner)
-			for _, lease := range readers {
-				w.Release(lease)
-			}
-		}
-	})
-}
-
 func soonOver(w *world) context.Context {
 	ctx, cancel := context.WithTimeout(w.Ctx, 50*time.Millisecond)
 	w.Cleanup(cancel)
@@ -228,30 +206,6 @@ func TestAConversionOvertakesTheReleaseOfTheLast(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A reader that upgrades is cut off, and passed over when its turn comes. Another one comes to upgrade meanwhile: the
-// first is told when it is back, and neither waits for the other.
-func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		first, second := p.Take("n", rwlock.Read), q.Take("n", rwlock.Read)
-		passedOver := upgrading(w, w.Ctx, first)
-		w.UntilWaiting("n", 1)
-		p.Die()
-		w.Release(second)
-		third := q.Take("n", rwlock.Read)
-		upgrade := upgrading(w, w.Ctx, third)
-		w.UntilWaiting("n", 2)
-		p.Link.Restore()
-		require.ErrorIs(w, passedOver.Result(), rwlock.ErrUpgrade)
-		require.NoError(w, first.Err(), "it reads on")
-		w.Release(first)
-		require.NoError(w, upgrade.Result())
-		w.Release(third)
-		w.Pass(w.TTL)
-		w.OnlyTokensLeft()
-	})
 }
 
 // Goroutines that share a write lease may all upgrade it at once: it does nothing, so nobody is in the way of another.

@@ -299,39 +299,3 @@ func TestMinHoldIsNotForAnRWMutex(t *testing.T) {
 		require.Empty(w, w.Inspect("n").Holders)
 	})
 }
-
-// Of many processes whose clocks differ one does the work of a tick, also if it ends at once or its process is killed.
-func TestMinHoldRunsATickOnce(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const period, least, ticks = 10 * time.Second, 8 * time.Second, 40
-		w.TTL = 5 * time.Second
-		runs := make(map[int]int)
-		done := make(chan struct{})
-		start := time.Now()
-		for i := range 3 {
-			offset := time.Duration(i) * 100 * time.Millisecond
-			go func() {
-				defer func() { done <- struct{}{} }()
-				p := w.Process(rwlock.WithTTL(w.TTL))
-				for tick := range ticks {
-					time.Sleep(time.Until(start.Add(time.Duration(tick+1)*period + offset)))
-					work := func(context.Context) error {
-						runs[tick]++
-						if tick%5 == i {
-							p.Die()
-							p = w.Process(rwlock.WithTTL(w.TTL))
-						}
-						return nil
-					}
-					_, _ = p.TryDo(w.Ctx, "job", work, rwlock.WithMinHold(least))
-				}
-			}()
-		}
-		for range 3 {
-			<-done
-		}
-		for tick := range ticks {
-			require.Equal(w, 1, runs[tick], "tick %d", tick)
-		}
-	})
-}

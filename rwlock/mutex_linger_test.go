@@ -375,18 +375,3 @@ func TestASingleAttemptWaitsForTheEndOfLingering(t *testing.T) {
 		})
 	}
 }
-
-// It waits no longer than its context, where the release is not answered.
-func TestASingleAttemptWaitsNoLongerThanItsContext(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		relock(w, p.RWMutex("n", rwlock.WithLinger(time.Hour)))
-		p.Link.Blackhole(testredis.Both)
-		began := time.Now()
-		ctx, cancel := context.WithTimeout(w.Ctx, time.Second)
-		defer cancel()
-		require.ErrorIs(w, p.RWMutex("n").TryLock(ctx), context.DeadlineExceeded)
-		require.Equal(w, time.Second, time.Since(began))
-		p.Link.Restore()
-	})
-}

@@ -57,25 +57,6 @@ var singleAttempts = map[string]func(p *process, ctx context.Context, name strin
 	},
 }
 
-// A single attempt whose grant came too late asks again. The hold of the grant that came too late does not refuse it.
-func TestASingleAttemptIsNotRefusedByItsLateGrant(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const ttl = 2 * time.Second
-		p := w.Process()
-		p.WarmUp()
-		refuseReleasesOf(p, "other")
-		for i := range 3 {
-			// The reply is late for the client's trust, and the hold still stands on the server.
-			struck := p.Link.DelayNextReply(testkit.Running("acquire"), ttl-20*time.Millisecond)
-			lease, err := p.TryLock(w.Ctx, fmt.Sprint("n", i), rwlock.WithTTL(ttl))
-			<-struck
-			require.NoError(w, err)
-			require.NoError(w, lease.Err())
-			w.Release(lease)
-		}
-	})
-}
-
 // A single attempt is not refused by an attempt of its process that was given up while its request was on its way.
 func TestASingleAttemptIsNotRefusedByOneGivenUp(t *testing.T) {
 	before := maps.Clone(singleAttempts)
