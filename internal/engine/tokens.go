@@ -42,14 +42,12 @@ const blockMin = 16
 // budget returns how many of n tokens a block may have now, for a lock with the largest known token seen. A single
 // master needs no agreement.
 func (t *tokens) budget(n int, seen fencing.Token) int {
-	if t.single() || n == 0 {
+	if len(t.masters) == 1 || n == 0 {
 		return n
 	}
 	_, most := t.bounds()
 	return int(min(int64(n), max(most-t.proposalAfter(seen), blockMin)))
 }
-
-func (t *tokens) single() bool { return len(t.masters) == 1 }
 
 // bounds returns the least and the most that a proposal should be, in microseconds, so that a quorum can mint it. This
 // process's own clock, which may be ahead or behind, is used only if no master's clock is known.
@@ -124,7 +122,7 @@ func (t *tokens) longestRoundTrip() time.Duration { return time.Duration(t.round
 // and a proposal far ahead is too large (case floor-no-cap). A master therefore uses the end of its last quarantine if
 // that is larger, and never more than a second beyond its own clock.
 func (t *tokens) proposal() int64 {
-	if t.single() {
+	if len(t.masters) == 1 {
 		return 0
 	}
 	least, most := t.bounds()
@@ -134,7 +132,7 @@ func (t *tokens) proposal() int64 {
 // proposalAfter returns the proposal for a lock with the largest known token seen. It is always larger than seen,
 // because a master that missed that grant would mint a smaller token than the masters that have it.
 func (t *tokens) proposalAfter(seen fencing.Token) int64 {
-	if t.single() {
+	if len(t.masters) == 1 {
 		return 0
 	}
 	return max(t.proposal(), int64(seen)+1)

@@ -168,25 +168,17 @@ func (s *Set) recheckAfter(p *pass) {
 	s.mu.Lock()
 	pause := s.pauseLocked()
 	s.mu.Unlock()
-	if !wait(s.cfg.Life, pause) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.cfg.Life.Done():
 		return
 	}
 	s.mu.Lock()
 	s.postponed = false
 	s.mu.Unlock()
 	s.Recheck()
-}
-
-// wait reports false if ctx ends before the time is over.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // startLocked starts a pass, under mu. The pass continues if the acquisition that started it gives up, because other

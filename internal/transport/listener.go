@@ -22,7 +22,8 @@ import (
 type listener struct {
 	m     *Master
 	n     *Node
-	once  sync.Once
+	once  sync.Once     // starts it
+	first sync.Once     // closes tried
 	tried chan struct{} // closed when the first attempt to listen is over
 	again chan struct{} // asks whether the connection still leads to the right server
 	state atomic.Pointer[subscriptionState]
@@ -48,14 +49,6 @@ func (l *listener) look() {
 	select {
 	case l.again <- struct{}{}:
 	default:
-	}
-}
-
-func (l *listener) firstTry() {
-	select {
-	case <-l.tried:
-	default:
-		close(l.tried)
 	}
 }
 
@@ -157,7 +150,7 @@ func (l *listener) subscribe(
 		process, err := l.make(withoutDeadline{attempt}, c, sub)
 		silent := attempt.Err() != nil
 		cancel()
-		l.firstTry()
+		l.first.Do(func() { close(l.tried) })
 		if err == nil || ctx.Err() != nil {
 			return process, err == nil
 		}

@@ -129,8 +129,11 @@ func (m *Master) MaxServerTime(key string, from *Node, process string, now clock
 
 // Run sends the posted calls until the engine gives up on the masters. After that nothing is sent.
 func (m *Master) Run() {
-	if !m.Standalone() {
-		m.cfg.Spawn(m.watch)
+	switch { // the servers that answer are tracked, if they can change
+	case m.cluster():
+		m.cfg.Spawn(m.watchSlots)
+	case !m.Standalone():
+		m.cfg.Spawn(m.watchAddress)
 	}
 	m.home.run()
 }
@@ -149,7 +152,7 @@ func (m *Master) Withdraw(lock, hold string) bool {
 
 func (m *Master) withdraw(key string, is func(Call) bool) bool {
 	n := m.At(key)
-	return n.pipeline.withdraw(is) || n.replicated.withdraw(is)
+	return n.pipeline.withdraw(is) || n.replicated != n.pipeline && n.replicated.withdraw(is)
 }
 
 // PostAll is Post for several calls, which are all replicated or all not. Those of one node leave together, so that

@@ -47,11 +47,10 @@ func newNode(m *Master, addr string, client rueidis.Client) *Node {
 	if addr != "" {
 		n.life, n.end = context.WithCancel(m.cfg.Life)
 	}
-	n.pipeline = newPipeline(n, batchesAtOnce)
+	n.pipeline = &pipeline{n: n, most: batchesAtOnce, wake: make(chan struct{}, batchesAtOnce)}
 	n.replicated = n.pipeline
 	if m.cfg.Replicas > 0 {
-		n.replicated = newPipeline(n, 1)
-		n.replicated.replicates = true
+		n.replicated = &pipeline{n: n, most: 1, wake: make(chan struct{}, 1), replicates: true}
 	}
 	n.listener = &listener{m: m, n: n, tried: make(chan struct{}), again: make(chan struct{}, 1)}
 	n.listener.state.Store(&subscriptionState{route: wire.Uncounted(m.cfg.Channel)})

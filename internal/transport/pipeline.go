@@ -91,10 +91,6 @@ const (
 	renewalsPerBatch = 8 * renewalsPerCall
 )
 
-func newPipeline(n *Node, batches int) *pipeline {
-	return &pipeline{n: n, most: batches, wake: make(chan struct{}, batches)}
-}
-
 // post returns false if the pipeline has ended.
 func (p *pipeline) post(calls ...Call) bool {
 	p.mu.Lock()

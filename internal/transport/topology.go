@@ -48,15 +48,6 @@ func (t *topology) suspect() {
 	}
 }
 
-// watch tracks the servers that answer, if they can change, until the engine gives up on the masters.
-func (t *topology) watch() {
-	if t.m.cluster() {
-		t.watchSlots()
-	} else {
-		t.watchAddress()
-	}
-}
-
 func (t *topology) watchSlots() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -262,7 +253,13 @@ func (t *topology) askOwners() (owners []ownership, err error) {
 		if i == slotsServers || t.m.cfg.Life.Err() != nil {
 			break
 		}
-		if owners, err = t.askOwnersOf(s); err == nil {
+		ctx, cancel := context.WithTimeout(t.m.cfg.Life, slotsTimeout)
+		rows, failed := s.client.Do(withoutDeadline{ctx}, s.client.B().ClusterSlots().Build()).ToArray()
+		cancel()
+		if err = failed; err != nil {
+			continue
+		}
+		if owners, err = readOwners(rows, s.Addr); err == nil {
 			return owners, nil
 		}
 	}
@@ -339,15 +336,9 @@ func (s Shard) Replica(ctx context.Context, key string) error {
 	return onlyReadOnly(CheckWrite(ctx, s.client, key))
 }
 
-// slotServer is a server that can be asked for the slots.
-type slotServer struct {
-	addr   string
-	client rueidis.Client
-}
-
 // slotServers returns all servers in the order in which to ask them: first the slot owners that have answered a moment
 // ago, then all other servers.
-func (t *topology) slotServers() (servers []slotServer) {
+func (t *topology) slotServers() (servers []Shard) {
 	clients := t.m.client.Nodes()
 	if s := t.slots.Load(); s != nil {
 		owners, lately := s.nodes(), t.m.cfg.Clock.Now().Mono-recently
@@ -361,25 +352,15 @@ func (t *topology) slotServers() (servers []slotServer) {
 		slices.SortStableFunc(owners, func(a, b *Node) int { return silent(a) - silent(b) })
 		for _, n := range owners {
 			if c := clients[n.addr]; c != nil && !n.Failing() {
-				servers = append(servers, slotServer{n.addr, c})
+				servers = append(servers, Shard{n.addr, t.m, c})
 				delete(clients, n.addr)
 			}
 		}
 	}
 	for addr, c := range clients {
-		servers = append(servers, slotServer{addr, c})
+		servers = append(servers, Shard{addr, t.m, c})
 	}
 	return servers
-}
-
-func (t *topology) askOwnersOf(s slotServer) ([]ownership, error) {
-	ctx, cancel := context.WithTimeout(t.m.cfg.Life, slotsTimeout)
-	defer cancel()
-	rows, err := s.client.Do(withoutDeadline{ctx}, s.client.B().ClusterSlots().Build()).ToArray()
-	if err != nil {
-		return nil, err
-	}
-	return readOwners(rows, s.addr)
 }
 
 // readOwners parses the reply to CLUSTER SLOTS: for each range its first and last slot and its servers, the owner
