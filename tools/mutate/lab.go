@@ -52,7 +52,10 @@ func (l *lab) prepare(ctx context.Context) error {
 		l.tests = slices.DeleteFunc(l.tests, func(t *test) bool { return t.Seconds == 0 })
 		slices.SortStableFunc(l.tests, func(a, b *test) int { return cmp.Compare(a.Seconds, b.Seconds) })
 		text, err = json.Marshal(l.tests)
-		if err := cmp.Or(ctx.Err(), err, os.WriteFile(memory, text, 0o600)); err != nil {
+		if err = cmp.Or(ctx.Err(), err); err == nil { // else the next run would remember a part
+			err = os.WriteFile(memory, text, 0o600)
+		}
+		if err != nil {
 			return err
 		}
 	} else if err := json.Unmarshal(text, &l.tests); err != nil {
@@ -85,7 +88,7 @@ func (l *lab) build(ctx context.Context, name string) error {
 
 // measure leaves the Seconds of a test 0 that fails or is skipped: it judges no mutant.
 func (l *lab) measure(ctx context.Context, t *test) {
-	file := filepath.Join(l.keep, "reach."+t.Name)
+	file := l.binary(t.Package) + "." + t.Name
 	defer func() { _ = os.Remove(file) }()
 	if os.WriteFile(file, make([]byte, len(l.mutants)), 0o600) != nil {
 		return
