@@ -168,6 +168,12 @@ func TestGuardedResponseIsTheHandlers(t *testing.T) {
 	require.Empty(t, response.Header.Get("X-Late"))
 	require.Equal(t, "42", response.Trailer.Get("X-Sum"), "a trailer may be set until the end")
 
+	written := serve(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "done")
+		w.Header().Set("X-Late", "lost")
+	})
+	require.Empty(t, written.Header.Get("X-Late"))
+
 	silent := serve(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Set", "1") })
 	require.Equal(t, http.StatusOK, silent.StatusCode)
 	require.Equal(t, "1", silent.Header.Get("X-Set"))

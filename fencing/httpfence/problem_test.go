@@ -138,6 +138,8 @@ func TestResponseErrorOfOtherAnswers(t *testing.T) {
 				return
 			}
 			require.ErrorIs(t, err, fencing.ErrStale)
+			_, detailed := errors.AsType[*fencing.StaleError](err)
+			require.False(t, detailed, "%v", err)
 			resp.Body = nil
 			require.ErrorIs(t, httpfence.ResponseError(resp), fencing.ErrStale)
 		})
