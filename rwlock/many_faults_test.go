@@ -154,6 +154,9 @@ func TestNoCallReturnsALostLock(t *testing.T) {
 		inFakeTime(t, func(w *world) {
 			p, q := w.ProcessAt(way), w.Process()
 			p.WarmUp()
+			warm := takeAll(p, w.Ctx, rwlock.Writes("a", "b", "c", "d")).granted(w) // the server knows the script of groups
+			require.NoError(w, warm.Release(w.Ctx))
+			w.Pass(time.Second)
 			held := q.Take("b", rwlock.Write)
 			begun := time.Now()
 			c := takeAll(p, w.Ctx, rwlock.Writes("a", "b", "c", "d"), rwlock.WithMaxHold(limit))

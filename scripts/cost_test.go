@@ -79,6 +79,9 @@ func TestCostInCommands(t *testing.T) {
 		enqueue = e.commands(acquire(writer("06")))
 		handOff = e.commands(release("02", 0))
 		require.LessOrEqual(e.t, enqueue+handOff, 14, "with others in the queue: %d + %d", enqueue, handOff)
+
+		require.Equal(e.t, 7, e.commands(group(nil, []pair{{"a", "01"}, {"b", "01"}}, "")))
+		require.Equal(e.t, 8, e.commands(group([]pair{{"a", "01"}, {"b", "01"}}, []pair{{"a", "02"}}, "")))
 	})
 }
 

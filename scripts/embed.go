@@ -32,9 +32,10 @@ const (
 	Marker  Name = "marker"  // read or write what a master stores about itself
 	Break   Name = "break"   // take it away from its process
 	Inspect Name = "inspect" // show a lock, change nothing
+	Group   Name = "group"   // grant or end several, the common case alone
 )
 
-var names = []Name{Acquire, Join, Renew, Refresh, Release, Raise, Yield, Regain, Marker, Break, Inspect}
+var names = []Name{Acquire, Join, Renew, Refresh, Release, Raise, Yield, Regain, Marker, Break, Inspect, Group}
 
 // include begins a line that names a file and stands for its whole text.
 const include = "-- include: "

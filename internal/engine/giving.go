@@ -269,7 +269,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}) error {
 	keys := e.keys.All(r.key)
 	var array [3]string
 	args := r.request(now).Args(array[:0])
-	result, sent := m.Do(within, e.scripts.of(m).release, e.keys.OfScript(&keys), wire.Vote{}, args)
+	result, sent := m.Do(within, e.scripts.of(m).releaseOf(h), e.keys.OfScript(&keys), wire.Vote{}, args)
 	if result.NonRedisError() != nil && within.Err() != nil {
 		silence := &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
 		if over != nil && ctx.Err() != nil { // not a failure of the master, so no backoff delays other releases
@@ -365,7 +365,8 @@ func (g *giving) on(m *transport.Master, now clock.Instant) release {
 func (r *release) posting(keys, args []string, proposal int64) posting {
 	m := r.of.m
 	return posting{m, transport.Call{
-		Script: r.of.e.scripts.of(m).release, Keys: keys, Vote: m.Vote(proposal), Args: args, To: r, Urgent: true,
+		Script: r.of.e.scripts.of(m).releaseOf(r.job.h), Keys: keys, Vote: m.Vote(proposal), Args: args,
+		To: r, Urgent: true,
 	}}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"sync/atomic"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
@@ -90,6 +91,8 @@ type scriptSet struct {
 	salt string
 
 	acquire, join, renew, refresh, release, raise, yield, regain, breaks, inspect *transport.Script
+
+	plainRelease *transport.Script // of a write hold without a named owner and a block
 }
 
 // newScriptSet makes the scripts with the given salt: "" for a single master, and before the set is known.
@@ -100,8 +103,16 @@ func newScriptSet(salt string) *scriptSet {
 		acquire: script(scripts.Acquire), join: script(scripts.Join), renew: script(scripts.Renew),
 		refresh: script(scripts.Refresh), release: script(scripts.Release), raise: script(scripts.Raise),
 		yield: script(scripts.Yield), regain: script(scripts.Regain), breaks: script(scripts.Break),
-		inspect: script(scripts.Inspect),
+		inspect: script(scripts.Inspect), plainRelease: script(scripts.Release).Grouped(),
 	}
+}
+
+// releaseOf returns the script that releases a hold.
+func (s *scriptSet) releaseOf(h *hold) *transport.Script {
+	if h.mode == fencing.Write && h.owner() == h.id && h.block() == 0 {
+		return s.plainRelease
+	}
+	return s.release
 }
 
 // postings are calls to several masters, to be posted when the mutex under which they were made is unlocked.

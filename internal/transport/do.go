@@ -31,7 +31,7 @@ func (m *Master) Do(
 	}
 	switch {
 	case n.connected(sent):
-		r, sent = n.send(ctx, s, keys, vote, args)
+		r, sent = n.sendAtOnce(ctx, s, keys, vote, args)
 	case s.votes:
 		r, sent = n.queue(ctx, s, keys, vote, args)
 	default:
@@ -47,6 +47,22 @@ func (m *Master) Do(
 		n.unanswered(nil)
 	}
 	return r, sent
+}
+
+// groups reports whether so many calls may be members of groups now.
+func (n *Node) groups(calls int) bool {
+	return !n.separated.Load() && (n.ungrouped.Load() <= 0 || n.ungrouped.Add(-int64(calls)) < 0)
+}
+
+// sendAtOnce sends a call on the caller's goroutine, or together with those of other callers.
+func (n *Node) sendAtOnce(
+	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
+) (rueidis.RedisResult, clock.Instant) {
+	defer n.underWay.Add(-1)
+	if n.underWay.Add(1) < groupLeast || !s.joins(args) || !n.groups(1) {
+		return n.send(ctx, s, keys, vote, args)
+	}
+	return n.pipeline.gather(ctx, s, keys, vote, args)
 }
 
 // recently is the maximum age of the last answer for which a connection is assumed to be open. If it has broken since,
@@ -96,12 +112,15 @@ func (n *Node) queue(
 	n.m.Post(Call{
 		Script: s, Keys: slices.Clone(keys), Vote: vote, Args: slices.Clone(args), To: reply, Urgent: true,
 	})
-	return n.await(ctx, reply, began, func() error {
-		if n.m.withdraw(keys[0], func(c Call) bool { return c.To == Receiver(reply) }) {
-			return &NotSent{Cause: ctx.Err()}
-		}
-		return ctx.Err()
-	})
+	return n.await(ctx, reply, began, func() error { return n.gaveUp(ctx, keys[0], reply) })
+}
+
+// gaveUp withdraws a call whose ctx has ended, and returns the end of ctx, or that the call had not left.
+func (n *Node) gaveUp(ctx context.Context, key string, reply answers) error {
+	if n.m.withdraw(key, func(c Call) bool { return c.To == Receiver(reply) }) {
+		return &NotSent{Cause: ctx.Err()}
+	}
+	return ctx.Err()
 }
 
 // await returns the answer, or why it is not awaited any longer, which is that of gaveUp when ctx ends.
@@ -165,6 +184,7 @@ type Script struct {
 	salt   string
 	votes  bool          // its first argument is a vote
 	first  bool          // it is sent before others
+	group  *Script       // whose members its calls may be; nil if they may not
 	digest func() string // computed late: SHA-1 panics at start-up in a process restricted to FIPS 140
 }
 
@@ -174,11 +194,22 @@ type Script struct {
 func NewScript(name scripts.Name, salt string) *Script {
 	s := &Script{name: name, salt: salt, votes: name != scripts.Marker && name != scripts.Inspect}
 	s.first = !s.votes || name == scripts.Release
+	if name == scripts.Acquire {
+		s.group = NewScript(scripts.Group, salt)
+	}
 	s.digest = sync.OnceValue(func() string {
 		sum := sha1.Sum([]byte(s.source())) //nolint:gosec // as above
 		return hex.EncodeToString(sum[:])
 	})
 	return s
+}
+
+// Grouped returns the script with calls that may be members of a group. The arguments of a release do not show that it
+// is of a write hold without a named owner and a block; its caller knows.
+func (s *Script) Grouped() *Script {
+	grouped := *s
+	grouped.group = NewScript(scripts.Group, s.salt)
+	return &grouped
 }
 
 // source builds the text when it is needed, which is rare: the process keeps the text without salt once, for all

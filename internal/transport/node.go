@@ -31,6 +31,8 @@ type Node struct {
 	stale     atomic.Bool  // its client has been closed: the node has to be made again
 	separated atomic.Bool  // a call names one lock, because the server refuses keys of several slots
 	listener  *listener
+	underWay  atomic.Int64 // calls that their callers wait for
+	ungrouped atomic.Int64 // how many calls are still in no group
 
 	pipeline   *pipeline
 	replicated *pipeline // for calls whose answers count only with replicas; without replicas the same as pipeline
@@ -110,6 +112,13 @@ func (n *Node) unanswered(cause error) {
 	if cause != nil {
 		n.health.failed(n.m.cfg.Clock.Now().Mono, cause)
 		n.m.suspect()
+	}
+}
+
+// separate has calls to the node name one lock each from here on.
+func (n *Node) separate(refusal error) {
+	if n.separated.CompareAndSwap(false, true) {
+		n.m.cfg.OnSeparated(n, refusal)
 	}
 }
 

@@ -3,6 +3,7 @@ package transport
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -26,8 +27,9 @@ type Call struct {
 
 	Hold string // that the call asks for; "" if it asks for none, or has left before
 
-	split func() []Call // the same as calls that name one lock each; nil for a call with one lock
-	until time.Duration // a call that was sent again is not sent once more after that; 0 for none
+	members []*Call       // of a group
+	split   func() []Call // the same as calls that name one lock each; nil for a call with one lock
+	until   time.Duration // a call that was sent again is not sent once more after that; 0 for none
 }
 
 // Receiver gets the answer to a call, and the time just before the call was sent. It must not block. With an interface
@@ -72,6 +74,8 @@ type pipeline struct {
 	mu       sync.Mutex // guards what follows
 	first    callQueue  // before all others: releases, and what no vote is for
 	calls    callQueue
+	gathered callQueue // of callers, for a batch of its own
+	spare    []*sender // of such batches
 	renewals []*Renewal
 	renewing bool            // a batch with renewals is in flight: new renewals wait
 	ended    bool            // the node has no slots any more
@@ -109,11 +113,60 @@ func (p *pipeline) post(calls ...Call) bool {
 	return true
 }
 
+// gather sends a call in a batch with those that other callers gather meanwhile, and returns when ctx ends. The end of
+// the engine ends the batch.
+func (p *pipeline) gather(
+	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
+) (rueidis.RedisResult, clock.Instant) {
+	reply := make(answers, 1)
+	if p.isFirst(Call{Script: s, Keys: slices.Clone(keys), Vote: vote, Args: slices.Clone(args), To: reply}) {
+		runtime.Gosched()
+		p.sendGathered()
+	}
+	select {
+	case a := <-reply:
+		return a.r, a.sent
+	case <-ctx.Done():
+		return rueidis.NewErrorResult(p.n.gaveUp(ctx, keys[0], reply)), p.n.m.cfg.Clock.Now()
+	}
+}
+
+func (p *pipeline) isFirst(c Call) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gathered = append(p.gathered, c)
+	return len(p.gathered) == 1
+}
+
+// sendGathered sends on a goroutine of its own, so that the caller can give up.
+func (p *pipeline) sendGathered() {
+	p.mu.Lock()
+	var s *sender
+	if last := len(p.spare) - 1; last >= 0 {
+		s, p.spare = p.spare[last], p.spare[:last]
+	} else {
+		s = &sender{p: p, sending: p.n.m.cfg.Life}
+	}
+	s.batch, p.gathered = p.gathered, s.batch
+	p.mu.Unlock()
+	send := func() {
+		s.send(s.batch)
+		clear(s.batch)
+		s.batch = s.batch[:0]
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.spare = append(p.spare, s)
+	}
+	if !p.n.m.cfg.Spawn(send) { // the engine is ending
+		send()
+	}
+}
+
 // withdraw removes a call that has not left, and reports whether there was one.
 func (p *pipeline) withdraw(is func(Call) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.calls.withdraw(is) || p.first.withdraw(is)
+	return p.calls.withdraw(is) || p.first.withdraw(is) || p.gathered.withdraw(is)
 }
 
 // renew returns false if the pipeline has ended.

@@ -3,12 +3,15 @@ package transport
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/wire"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // sender is a goroutine that sends batch after batch of its pipeline, and waits for the answers to one before it takes
@@ -103,6 +106,9 @@ func (s *sender) send(batch []Call) {
 		s.refuse(batch)
 		return
 	}
+	if len(batch) >= groupLeast && !s.p.replicates {
+		batch = grouped(s.p.n, batch)
+	}
 	for unsent := (parcels{{calls: batch}}); len(unsent) > 0; {
 		var again parcels
 		for _, parcel := range unsent {
@@ -135,7 +141,73 @@ func (s *sender) repeats(c Call, dials uint64, r rueidis.RedisResult) bool {
 	return true
 }
 
-// parcel is a group of calls that are sent together, in one mode.
+// grouped returns the calls of a batch with groups in place of their members. A group has releases and then acquires,
+// and comes before other acquires, which may be for what it releases.
+func grouped(n *Node, calls []Call) []Call {
+	var releases, acquires []*Call
+	var others []Call
+	fits := func(c *Call, members []*Call) bool { return len(members) == 0 || c.like(members[0]) }
+	for i := range calls {
+		switch c := &calls[i]; {
+		case !c.Script.joins(c.Args) || !fits(c, releases) || !fits(c, acquires):
+			others = append(others, *c)
+		case c.Script.name == scripts.Release:
+			releases = append(releases, c)
+		default:
+			acquires = append(acquires, c)
+		}
+	}
+	members := append(releases, acquires...)
+	if len(members) < groupLeast || !n.groups(len(members)) {
+		return calls
+	}
+	at := slices.IndexFunc(others, func(c Call) bool { return c.Script.name == scripts.Acquire })
+	if at < 0 {
+		at = len(others)
+	}
+	for part := range slices.Chunk(members, groupMost) {
+		if len(part) < groupLeast {
+			for _, c := range part {
+				others = append(others, *c)
+			}
+		} else {
+			others = slices.Insert(others, at, groupOf(n.m, part))
+			at++
+		}
+	}
+	return others
+}
+
+// like reports whether two calls may be members of one group: they have the same vote but for the proposal, and two
+// acquires have the same terms.
+func (c *Call) like(other *Call) bool {
+	a, b := c.Vote, other.Vote
+	a.Proposal, b.Proposal = 0, 0
+	return a == b && c.Script.salt == other.Script.salt &&
+		(c.Script.name != other.Script.name || slices.Equal(c.Args[1:], other.Args[1:]))
+}
+
+// groupOf returns the call that a group is.
+func groupOf(m *Master, members []*Call) Call {
+	keys, args := make([]string, 0, len(members)+1), make([]string, 3, 3+2*len(members))
+	var proposals []string
+	for _, c := range members {
+		keys, args = append(keys, c.Keys[0]), append(args, c.Args[0])
+		if c.Script.name == scripts.Acquire {
+			args[1], args[2] = c.Args[1], c.Args[3]
+			proposals = append(proposals, strconv.FormatInt(c.Vote.Proposal, 10))
+		}
+	}
+	args[0] = strconv.Itoa(len(members) - len(proposals))
+	if m.cfg.Quarantine > 0 {
+		keys, args = append(keys, m.cfg.MarkerKey), append(args, proposals...)
+	}
+	vote := members[0].Vote
+	vote.Proposal = 0
+	return Call{Script: members[0].Script.group, Keys: keys, Vote: vote, Args: args, members: members}
+}
+
+// parcel is what is sent together, in one mode.
 type parcel struct {
 	mode  sendMode
 	calls []Call
@@ -157,23 +229,25 @@ func (all *parcels) add(mode sendMode, calls ...Call) {
 // exchange sends the calls together and completes each with its reply. Calls that have to be sent again are added to
 // again.
 func (s *sender) exchange(ctx context.Context, now parcel, again *parcels) {
-	p, m, batch := s.p, s.p.n.m, now.calls
+	p, m := s.p, s.p.n.m
 	sent, dials := m.cfg.Clock.Now(), m.Dials()
-	for i, r := range s.roundTrip(ctx, batch, now.mode, dials) {
-		if s.repeats(batch[i], dials, r) {
-			continue
+	complete := func(c *Call, r rueidis.RedisResult) {
+		if r.NonRedisError() == errLeft {
+			again.add(sendMode{}, *c)
+			return
+		}
+		if s.repeats(*c, dials, r) {
+			return
 		}
 		mode, then := p.n.next(now.mode, r, !p.replicates)
 		switch {
 		case then == resend:
-			again.add(mode, batch[i])
-			continue
-		case then == split && batch[i].split != nil:
-			if p.n.separated.CompareAndSwap(false, true) {
-				m.cfg.OnSeparated(p.n, r.Error())
-			}
-			again.add(mode, batch[i].split()...)
-			continue
+			again.add(mode, *c)
+			return
+		case then == split && c.split != nil:
+			p.n.separate(r.Error())
+			again.add(mode, c.split()...)
+			return
 		}
 		if ctx.Err() != nil && r.NonRedisError() != nil {
 			r = rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
@@ -187,8 +261,41 @@ func (s *sender) exchange(ctx context.Context, now parcel, again *parcels) {
 		if m.otherConnection(dials, r) {
 			r = rueidis.NewErrorResult(&reconnected{r})
 		}
-		batch[i].To.Receive(r, sent)
+		c.To.Receive(r, sent)
 	}
+	for i, r := range s.roundTrip(ctx, now.calls, now.mode, dials) {
+		c := &now.calls[i]
+		if c.members == nil || kindOf(r.Error()) == unknownScript && !now.mode.source {
+			complete(c, r)
+			continue
+		}
+		for j, its := range divide(p.n, r, len(c.members)) {
+			complete(c.members[j], its)
+		}
+	}
+}
+
+// divide returns the results of the members of a group. A server that refuses it has run nothing of it.
+func divide(n *Node, r rueidis.RedisResult, members int) []rueidis.RedisResult {
+	kind, left := kindOf(r.Error()), 0
+	if kind == crossSlot {
+		n.separate(r.Error())
+	}
+	of := slices.Repeat([]rueidis.RedisResult{r}, members)
+	parts, _ := r.ToArray()
+	for i := range of {
+		if len(parts) == members {
+			of[i] = rueidis.NewResult(parts[i], nil)
+		}
+		if line, err := of[i].ToString(); kind != notRefused || err == nil && line == "" {
+			of[i] = rueidis.NewErrorResult(errLeft)
+			left++
+		}
+	}
+	if 2*left > members {
+		n.ungrouped.Store(ungroupedFor)
+	}
+	return of
 }
 
 // lackOfAnswer returns why the server has not answered. It returns nil for a refusal, and if only the replicas are too

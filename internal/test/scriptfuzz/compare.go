@@ -494,6 +494,8 @@ func (p *Player) model(s step, got []any) any {
 	case scripts.Release:
 		found := got[0] == int64(1) && p.m.ended[id] != nil
 		return p.m.release(id, s.Tomb, s.Several, holdIDs(s.Others), minimum{s.Least, s.Rest}, found)
+	case scripts.Group:
+		return p.m.group(members(p, s), got, p.marker.until)
 	case scripts.Refresh:
 		return p.m.refresh(holdIDs(s.Others), routeArg(s))
 	case scripts.Renew:

@@ -26,6 +26,7 @@ var codes = map[scripts.Name][]string{
 	scripts.Regain:  {"0", "1", "2", "4", "5"},
 	scripts.Break:   {"0", "1", "2", "3"},
 	scripts.Marker:  {"single", "look", "join", "note", "succeed"},
+	scripts.Group:   {"released", "granted", "left"},
 	scripts.Inspect: {"mode ", "mode r", "mode w", "state q", "state p", "state d"},
 }
 
@@ -51,6 +52,10 @@ func (c Coverage) note(name scripts.Name, got []any) {
 		add(fmt.Sprint("more ", got[2]))
 		for i := 3; i < len(got); i += 3 {
 			add(got[i])
+		}
+	case scripts.Group:
+		for _, text := range got {
+			add(codeOf(text))
 		}
 	case scripts.Renew:
 		for _, status := range got[1:] {
@@ -130,4 +135,16 @@ func (c Coverage) Table() string {
 		fmt.Fprintf(&b, "%-8s %s\n", name, strings.Join(rows[name], ", "))
 	}
 	return b.String()
+}
+
+// codeOf returns the code of a member's reply.
+func codeOf(text any) string {
+	switch text {
+	case "":
+		return "left"
+	case released:
+		return "released"
+	default:
+		return "granted"
+	}
 }

@@ -12,6 +12,7 @@
 //	step.go      Sequence and its steps, as text
 //	generate.go  draws the steps of a sequence from its seed
 //	model.go     the lock: holds, queue, sidelined waiters, tombstones, tokens
+//	group.go     a group of calls, drawn, played and in the model
 //	calls.go     each script as a call of the model, with the reply that it must give
 //	marker.go    the marker of one of several masters, and its vote
 //	play.go      plays a sequence: runs the scripts, compares replies and messages

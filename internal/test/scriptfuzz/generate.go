@@ -69,6 +69,9 @@ func (g *generator) step() step {
 		g.next = g.next[1:]
 		return s
 	}
+	if g.one(12) {
+		return g.group()
+	}
 	s := g.draw()
 	if g.p.m.several && s.Do != doJump && s.Do != doLose && s.Do != doRestart && s.Do != string(scripts.Marker) {
 		s.Vote = g.vote()

@@ -472,3 +472,45 @@ func number(of any) int64 {
 	}
 	return -1
 }
+
+// group makes the calls that the script has made, and says which of them it had to make. It may leave one where records
+// of what has expired may be left. until is the end of the master's last quarantine.
+func (m *lock) group(members []member, got []any, until int64) (want reply) {
+	for i, one := range members {
+		text := any(nil)
+		if i < len(got) {
+			text = got[i]
+		}
+		if text == "" && !m.isCommon(one) {
+			want = append(want, "")
+			continue
+		}
+		fields, _ := Fields(text)
+		if m.several {
+			m.verdict.floor = max(min(one.proposal, m.us+aheadMost), until*1000)
+		}
+		var answer any
+		if one.release {
+			answer = m.release(one.hold.id, 0, false, nil, minimum{}, text == released && m.ended[one.hold.id] != nil)
+		} else {
+			answer = m.acquire(one.hold, one.life, "0", 0, "")
+		}
+		if matches(answer, fields) && number(fields[0]) == 1 && m.verdict.code == 0 {
+			answer = text
+		}
+		want = append(want, answer)
+	}
+	return want
+}
+
+// isCommon reports whether the script must not leave the member.
+func (m *lock) isCommon(one member) bool {
+	if m.verdict.code != 0 || len(m.queue)+len(m.aside)+len(m.ended) > 0 {
+		return false
+	}
+	if !one.release {
+		return len(m.holds) == 0
+	}
+	h := m.stands(one.hold.id)
+	return h != nil && m.writer == h.id && len(m.holds) == 1 && h.named() == "" && h.block == 0 && h.token == m.t
+}

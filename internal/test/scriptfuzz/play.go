@@ -184,9 +184,12 @@ func (p *Player) run(s step, args []any) ([]any, error) {
 		keys = append(slices.Clone(keys), markerKey)
 		vote = p.voteText(s.Vote)
 	}
-	if name == scripts.Inspect {
+	switch name {
+	case scripts.Group:
+		return runGroup(p, s, vote)
+	case scripts.Inspect:
 		args = nil
-	} else {
+	default:
 		args = append([]any{vote}, args...)
 	}
 	return p.send(name, keys, args)
@@ -428,7 +431,7 @@ func (p *Player) joined(s step) int64 {
 
 // settles reports whether a script lets waiters in.
 func settles(name scripts.Name) bool {
-	return name != scripts.Renew && name != scripts.Raise && name != scripts.Inspect
+	return name != scripts.Renew && name != scripts.Raise && name != scripts.Inspect && name != scripts.Group
 }
 
 // withStrays leaves out of a reply what members without records may change: times, and the holder that is named.

@@ -105,10 +105,11 @@ func (t *Trace) Check(c Call) error {
 	for _, part := range parts {
 		l := part.lock
 		part.got = got
-		if name == scripts.Renew {
-			part.got = []any{got[0]}
+		if name == scripts.Renew || name == scripts.Group {
+			head := flag(name == scripts.Renew) // the time
+			part.got = slices.Clone(got[:head])
 			for _, i := range part.renewals {
-				part.got = append(part.got, got[1+i])
+				part.got = append(part.got, got[head+i])
 			}
 		}
 		var err error
@@ -153,12 +154,13 @@ func (t *Trace) name(c Call) (name scripts.Name, known bool) {
 	return "", false
 }
 
-// part is a call for one lock: a renewal may be for several.
+// part is a call for one lock: a renewal and a group may be for several.
 type part struct {
 	lock     *tracedLock
 	name     scripts.Name
 	args     []string // without the vote
-	renewals []int    // of the call, that are for this lock
+	renewals []int    // of the call, that are for this lock; or members of a group
+	members  []member // of a group
 	got      []any
 	found    dump // what the lock had before the call
 	known    bool // found was read
@@ -169,6 +171,9 @@ func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
 		return []*part{{lock: t.lock(c.Keys[0]), name: name}}
 	}
 	args := c.Args[1:]
+	if name == scripts.Group {
+		return t.groupParts(c, c.Args[0] != "0")
+	}
 	if name != scripts.Renew {
 		return []*part{{lock: t.lock(c.Keys[0]), name: name, args: args}}
 	}
@@ -394,6 +399,8 @@ func (l *tracedLock) call(one *part) any {
 		}
 		found := one.got[0] == int64(1) && m.ended[args[0]] != nil
 		return m.release(args[0], n(1), n(2) == 1, others, least, found)
+	case scripts.Group:
+		return m.group(one.members, one.got, l.marker.until)
 	case scripts.Refresh:
 		route := "-"
 		if len(args) > 0 {
@@ -428,6 +435,13 @@ func readHold(id, details string) hold {
 func microsIn(name scripts.Name, got []any) int64 {
 	at := 3
 	switch name {
+	case scripts.Group:
+		for _, text := range got {
+			if fields, _ := Fields(text); len(fields) > 3 {
+				return number(fields[3])
+			}
+		}
+		return 0
 	case scripts.Renew, scripts.Refresh, scripts.Inspect:
 		at = 0
 	case scripts.Release:
@@ -496,4 +510,27 @@ func (t *Trace) checkMarker(c Call) error {
 		return fmt.Errorf("marker %q answers %v, the model %v", c.Args, got, want)
 	}
 	return nil
+}
+
+// groupParts divides a group by locks.
+func (t *Trace) groupParts(c Call, several bool) (parts []*part) {
+	args, releases := c.Args[1:], int(number(c.Args[1]))
+	count := len(c.Keys) - flag(several)
+	byLock := map[string]*part{}
+	for i, key := range c.Keys[:count] {
+		one := byLock[key]
+		if one == nil {
+			one = &part{lock: t.lock(key), name: scripts.Group, args: args}
+			byLock[key], parts = one, append(parts, one)
+		}
+		m := member{release: i < releases, hold: hold{id: args[3+i]}}
+		if !m.release {
+			m.hold, m.life = readHold(args[3+i], args[2]), number(args[1])
+			if several {
+				m.proposal = number(args[3+count+i-releases])
+			}
+		}
+		one.members, one.renewals = append(one.members, m), append(one.renewals, i)
+	}
+	return parts
 }

@@ -1,0 +1,77 @@
+package scriptfuzz
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// member is a release or an acquire in a call of group.lua.
+type member struct {
+	release  bool
+	hold     hold
+	life     int64
+	proposal int64 // of an acquire, where there are several masters
+}
+
+// released is the line of a release.
+const released = "1 0 0"
+
+// group draws a group: releases of what holds or waits, and an acquire.
+func (g *generator) group() step {
+	s := g.fresh(scripts.Acquire)
+	s.Do, s.Mode, s.Order, s.Owner, s.Block = string(scripts.Group), "w", "", "", 0
+	if s.Others = g.some(2); g.one(3) {
+		s.Others = nil
+	} else if g.one(3) {
+		s.Hold = 0
+	}
+	s.Vote = g.vote()
+	if s.Hold == 0 {
+		return s
+	}
+	g.asked[s.Hold] = s
+	g.order = append(g.order, s.Hold)
+	if g.one(3) { // the lock is free, and then it is handed from member to member
+		again := s
+		again.Hold, again.Others = g.fresh(scripts.Acquire).Hold, []int{s.Hold}
+		g.asked[again.Hold] = again
+		g.order = append(g.order, again.Hold)
+		g.next = append(g.next, step{Do: string(scripts.Refresh), Vote: g.vote()}, s, again)
+		return step{Do: doJump, Us: 1000 * slices.Max(ttls)}
+	}
+	return s
+}
+
+// runGroup runs a group of calls for the one lock.
+func runGroup(p *Player, s step, vote string) ([]any, error) {
+	h := s.asHold()
+	keys, args := []string{}, []any{vote, len(s.Others), s.TTL, h.details()}
+	for _, one := range members(p, s) {
+		keys, args = append(keys, lockKey), append(args, one.hold.id)
+	}
+	if p.m.several {
+		_, seen, _ := strings.Cut(vote, " ")
+		keys, args[0] = append(keys, markerKey), "0 "+seen
+		if s.Hold > 0 {
+			args = append(args, p.us+s.Vote.Ahead)
+		}
+	}
+	return p.send(scripts.Group, keys, args)
+}
+
+// members returns what a step of a group does: it releases holds, and then acquires one.
+func members(p *Player, s step) (all []member) {
+	for _, id := range holdIDs(s.Others) {
+		all = append(all, member{release: true, hold: hold{id: id}})
+	}
+	if s.Hold > 0 {
+		acquire := member{hold: s.asHold(), life: s.TTL}
+		if p.m.several {
+			acquire.proposal = p.us + s.Vote.Ahead
+		}
+		all = append(all, acquire)
+	}
+	return all
+}

@@ -1,0 +1,282 @@
+package transport_test
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
+	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+var release = transport.NewScript(scripts.Release, "").Grouped()
+
+// members counts the keys of the script calls that arrive, one count for each call.
+func members(link *testredis.Link) func() []int {
+	var mu sync.Mutex
+	var all []int
+	link.OnCommand(func(cmd []string) {
+		if cmd[0] == "EVALSHA" || cmd[0] == "EVAL" {
+			keys, _ := strconv.Atoi(cmd[2])
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, keys)
+		}
+	})
+	return func() []int {
+		mu.Lock()
+		defer mu.Unlock()
+		taken := all
+		all = nil
+		return taken
+	}
+}
+
+// statuses gets what became of posted acquires and releases.
+type statuses struct {
+	t  testing.TB
+	mu sync.Mutex
+	of map[int]wire.Status
+}
+
+func (s *statuses) call(script *transport.Script, id int, args []string) transport.Call {
+	return transport.Call{
+		Script: script, Keys: keysOf(strconv.Itoa(id)), Args: args,
+		To: transport.ReceiverFunc(func(r rueidis.RedisResult, _ clock.Instant) {
+			read := func() (wire.Status, error) {
+				if script == release {
+					reply, err := wire.ReadRelease(r)
+					return wire.Status(reply.Was), err
+				}
+				reply, err := wire.ReadAcquire(r)
+				return reply.Status, err
+			}
+			status, err := read()
+			if err != nil {
+				s.t.Errorf("%d: %v", id, err)
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.of[id] = status
+		}),
+	}
+}
+
+func (s *statuses) acquire(id int) transport.Call {
+	return s.call(acquire, id, acquireArgs(hold(id), time.Minute))
+}
+
+// Acquires and releases of a batch are one call, which the server learns when it does not know it. What the call leaves
+// is sent alone in the same exchange.
+func TestCallsOfABatchAreGrouped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		link := mini.NewLink()
+		b := newBed(t, link.Client(t))
+		got := &statuses{t: t, of: map[int]wire.Status{}}
+		b.Post(got.acquire(90)) // the server knows the scripts of single calls
+		b.Post(got.call(release, 91, []string{hold(91)}))
+		synctest.Wait()
+		arrived := members(link)
+		var calls []transport.Call
+		for id := range 70 {
+			calls = append(calls, got.acquire(id))
+		}
+		b.PostAll(calls)
+		synctest.Wait()
+		require.Equal(t, []int{64, 6, 64, 6}, arrived(), "without the script, and with it")
+		for id := range 70 {
+			require.Equal(t, wire.Granted, got.of[id])
+		}
+		reader := acquireArgs(hold(80), time.Minute)
+		reader[3] = "r" + reader[3][1:]
+		shorter := acquireArgs(hold(81), time.Second)
+		calls = []transport.Call{
+			got.acquire(0), got.call(acquire, 80, reader), got.call(acquire, 81, shorter), got.acquire(82), got.acquire(83),
+		}
+		calls[0].Keys = keysOf("1")
+		for id := 2; id < 6; id++ {
+			calls = append(calls, got.call(release, id, []string{hold(id)}))
+		}
+		calls = append(calls, got.call(release, 6, []string{hold(6), "1000", "0"}))
+		b.PostAll(calls)
+		synctest.Wait()
+		require.Equal(t, []int{4, 7, 4, 4, 4}, arrived(), "a tombstone, the group, other acquires, what is left")
+		want := map[int]wire.Status{0: wire.Refused, 80: wire.Granted, 81: wire.Granted, 82: wire.Granted, 83: wire.Granted}
+		for id := 2; id < 7; id++ {
+			want[id] = wire.Status(wire.WasGranted)
+		}
+		for id := range want {
+			require.Equal(t, want[id], got.of[id], "%d", id)
+		}
+		require.Zero(t, mini.Calls("SCRIPT"), "no other right than EVALSHA and EVAL")
+	})
+}
+
+// Where most members are left, calls are sent alone for a while: each would cost a round trip more.
+func TestContendedLocksAreNotGrouped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		got := &statuses{t: t, of: map[int]wire.Status{}}
+		var calls []transport.Call
+		for id := range 8 {
+			calls = append(calls, got.acquire(id))
+			calls[id].Keys = keysOf("one")
+		}
+		b.PostAll(calls)
+		synctest.Wait()
+		require.Equal(t, wire.Granted, got.of[0])
+		require.Equal(t, wire.Refused, got.of[7])
+		arrived := members(link)
+		rounds := 0
+		for grouped := false; !grouped; rounds++ {
+			b.PostAll(calls)
+			synctest.Wait()
+			for _, keys := range arrived() {
+				grouped = grouped || keys == 8
+			}
+		}
+		require.Greater(t, rounds, 25, "some 256 calls were alone")
+	})
+}
+
+// A server that refuses a group gets its members one by one, and if it was for their slots no other group.
+func TestAGroupThatIsRefusedIsSentAsItsMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loading := func(cmd []string) string {
+			if testredis.CrossSlot(cmd) != "" {
+				return "LOADING Redis is loading the dataset in memory"
+			}
+			return ""
+		}
+		for i, deny := range []func(cmd []string) string{loading, testredis.CrossSlot} {
+			link := testredis.NewMini(t).NewLink()
+			b := newBed(t, link.Client(t))
+			got := &statuses{t: t, of: map[int]wire.Status{}}
+			link.Deny(deny)
+			var calls []transport.Call
+			for id := range 5 {
+				calls = append(calls, got.acquire(id))
+			}
+			b.PostAll(calls)
+			synctest.Wait()
+			require.Len(t, got.of, 5)
+			require.Equal(t, wire.Granted, got.of[4])
+			require.EqualValues(t, i, b.separated.Load())
+		}
+	})
+}
+
+// busy has so many callers wait for answers that the next ones are gathered. The server knows the script of acquires.
+func busy(b *bed, link *testredis.Link) {
+	b.acquire(7)
+	for range 64 {
+		b.mustDo()
+	}
+	link.Delay(10 * time.Millisecond)
+	for id := range 3 {
+		go b.try(context.Background(), id)
+	}
+	synctest.Wait()
+}
+
+func (b *bed) try(ctx context.Context, id int) (wire.HoldReply, error) {
+	r, _ := b.Do(ctx, acquire, keysOf(strconv.Itoa(id)), wire.Vote{}, acquireArgs(hold(id), time.Minute))
+	return wire.ReadAcquire(r)
+}
+
+// Callers of one moment are one call, and each gets its own answer.
+func TestCallersAreGrouped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		busy(b, link)
+		arrived := members(link)
+		got := &statuses{t: t, of: map[int]wire.Status{}}
+		b.home().Gather(got.acquire(11))
+		answered := make(chan int, 4)
+		for id := 7; id < 11; id++ {
+			go func() {
+				reply, err := b.try(t.Context(), id)
+				assert.NoError(t, err)
+				assert.Equal(t, wire.Granted, reply.Status)
+				answered <- id
+			}()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Empty(t, answered)
+		b.home().SendGathered()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Len(t, answered, 4)
+		require.Equal(t, wire.Granted, got.of[11])
+		require.Equal(t, []int{4, 4, 4, 5, 5, 4}, arrived(), "three, the group without and with its script, one left")
+	})
+}
+
+// A caller that finds nobody to wait for sends its own call.
+func TestACallerIsGroupedWithNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		busy(b, link)
+		for id := 3; id < 5; id++ {
+			go func() {
+				reply, err := b.try(t.Context(), id)
+				assert.NoError(t, err)
+				assert.Equal(t, wire.Granted, reply.Status)
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+	})
+}
+
+// A call whose context ends before it has left is not sent, and its caller says so. One that has left may have run.
+func TestAMemberWhoseContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		busy(b, link)
+		got := &statuses{t: t, of: map[int]wire.Status{}}
+		for id := 5; id < 9; id++ {
+			b.home().Gather(got.acquire(10 + id))
+		}
+		early, endEarly := context.WithCancel(t.Context())
+		late, endLate := context.WithCancel(t.Context())
+		results := make(chan error, 1)
+		try := func(ctx context.Context, id int) {
+			_, err := b.try(ctx, id)
+			results <- err
+		}
+		go try(early, 3)
+		go try(late, 4)
+		synctest.Wait()
+		endEarly()
+		require.True(t, transport.DidNotRun(<-results))
+		arrived := members(link)
+		b.home().SendGathered()
+		synctest.Wait()
+		endLate()
+		err := <-results
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, transport.DidNotRun(err))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []int{4, 4, 4, 5, 5}, arrived(), "three, and the group without and with its script")
+		require.Len(t, got.of, 4)
+	})
+}

@@ -1,0 +1,77 @@
+-- group.lua: the common case of release.lua and acquire.lua for several locks in one call: a write hold is released
+-- that nobody waits for, and a free lock is taken for writing. A member that is not that case is left as it is, and its
+-- client sends it again alone. Named owners, blocks and conversions are never that case.
+--
+-- KEYS   the lock of each release, then of each acquire; then marker where there are several masters
+-- ARGV   1 as in vote.lua, with the proposal 0; 2 how many releases there are; 3 TTL ms and 4 details of every acquire;
+--        then the hold of each release and of each acquire; then where there are several masters the proposal of each
+--        acquire
+-- Reply  a list, in the order of the keys: the line that release.lua or acquire.lua answers, or '' for a member that is
+--        left; an error means that no hold was changed
+-- Twice  a member that has run is not the common case any more, so it is left
+-- Cost   TIME, and as in vote.lua; a release: HMGET HDEL; an acquire: HMGET HSET PEXPIRE
+local call, pcall, find, sub, format = redis.call, redis.pcall, string.find, string.sub, string.format
+local ARGV, KEYS, replies = ARGV, KEYS, {}
+-- include: vote.lua
+local members, releases = several and #KEYS - 1 or #KEYS, ARGV[2] + 0
+if refusal then
+  for i = 1, members do replies[i] = '' end
+  return replies
+end
+
+-- A key of another type fails its own read alone: an error that ended the script would follow releases that have run,
+-- and repeated alone these would find their holds gone. A write fails only if no write came before it: a server refuses
+-- a script (out of memory, replicas, a disk) at its first write, or not at all.
+local plain = 2 * #clock[1] + 8 -- characters in w after the hold, without a named owner, a block and a token of its own
+for i = 1, releases do
+  local id, lock, line = ARGV[4 + i], KEYS[i], ''
+  local h = pcall('HMGET', lock, 'w', 'n')
+  local w = h[1]
+  if w and not h[2] and #w - #id == plain and find(w, id, 1, true) == 1 then
+    call('HDEL', lock, 'w', 'd', 'e')
+    line = '1 0 0'
+  end
+  replies[i] = line
+end
+if members == releases then return replies end
+
+local ttl, details = ARGV[3] + 0, ARGV[4]
+local d, e = details, nil
+if #details > 64 then
+  d = sub(details, 1, 64)
+  e = sub(details, 65)
+end
+local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
+local expiry, life = ms + ttl, ttl > 3600000 and ARGV[3] or '3600000'
+local times = format(' %d%05d ', math.floor(expiry / 100000), expiry % 100000) .. sub(usText, 1, -4)
+local rest = ' ' .. ARGV[3] .. ' ' .. usText
+local atOnce = '1 ' .. usText .. rest
+for i = releases + 1, members do
+  local lock, line = KEYS[i], ''
+  local h = pcall('HMGET', lock, 'w', 'n', 't')
+  if h[1] == false and h[2] == false then
+    local t, v, token, w = h[3], us, usText, ARGV[4 + i] .. times
+    if several then
+      token = ARGV[4 + members + i - releases]
+      v = token + 0
+      if v > us + 1000000 then v, token = us + 1000000, nil end
+      if v < floor then v, token = floor, nil end
+      if not t and v < us then v, token = us, usText end
+    end
+    if t and t - v >= 0 then v, token = t + 1, nil end
+    token = token or format('%.0f', v)
+    if several and e then
+      call('HSET', lock, 't', token, 'tw', token, 'w', w, 'd', d, 'e', e)
+    elseif several then
+      call('HSET', lock, 't', token, 'tw', token, 'w', w, 'd', d)
+    elseif e then
+      call('HSET', lock, 't', token, 'w', w, 'd', d, 'e', e)
+    else
+      call('HSET', lock, 't', token, 'w', w, 'd', d)
+    end
+    call('PEXPIRE', lock, life)
+    line = token == usText and atOnce or '1 ' .. token .. rest
+  end
+  replies[i] = line
+end
+return replies

@@ -1,0 +1,144 @@
+package scripts_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/scripts"
+)
+
+// pair is a hold of a lock.
+type pair struct{ name, hold string }
+
+// group is a call that releases holds and then acquires others, as writers with this metadata.
+func group(releases, acquires []pair, meta string) call {
+	c := on("n", scripts.Group, len(releases), ttl, request{mode: "w", claim: claim, meta: meta}.details())
+	c.keys = nil
+	for _, p := range append(releases, acquires...) {
+		c.keys, c.args = append(c.keys, lockKeys(p.name)[0]), append(c.args, ulid(p.hold))
+	}
+	return c
+}
+
+// of turns the group into one on one of several masters, with these proposals of the acquires.
+func (v vote) ofGroup(c call, proposals ...int64) call {
+	v.proposal = 0
+	c = v.of(c)
+	for _, p := range proposals {
+		c.args = append(c.args, fmt.Sprint(p))
+	}
+	return c
+}
+
+// lines runs a group and returns what became of its members: the status of each, or "".
+func (e *env) lines(c call) (all []string) {
+	e.t.Helper()
+	for _, line := range e.run(c) {
+		status, _, _ := strings.Cut(line.(string), " ")
+		all = append(all, status)
+	}
+	return all
+}
+
+// A group does what its members do alone: the same fields, the same replies.
+func TestAGroupDoesWhatItsMembersDoAlone(t *testing.T) {
+	inFakeTime(t, func(e *env) {
+		for _, meta := range []string{"short", strings.Repeat("long", 30)} {
+			r := request{hold: "01", mode: "w", ttl: ttl, claim: claim, meta: meta}
+			single := e.run(acquire(r))
+			want := e.dump()
+			require.EqualValues(e.t, 1, answer(e, release("01", 0)))
+			free := e.dump()
+			e.flushAll()
+			reply, err := e.try(group(nil, []pair{{"n", "01"}}, meta))
+			require.NoError(e.t, err)
+			require.Equal(e.t, []any{fmt.Sprint(single...)}, []any{strings.Join(strings.Fields(reply.([]any)[0].(string)), " ")})
+			require.Equal(e.t, want, e.dump())
+			require.Equal(e.t, []string{"1"}, e.lines(group([]pair{{"n", "01"}}, nil, meta)))
+			require.Equal(e.t, free, e.dump())
+			e.flushAll()
+		}
+	})
+}
+
+// What is not the common case is left as it is, with a key of another type among the keys, and releases come first.
+func TestAGroupLeavesWhatIsNotTheCommonCase(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for name, c := range map[string]call{
+			"mine": acquire(writer("01")), "other": acquire(writer("02")), "owned": acquire(writer("03").by("04")),
+			"read": acquire(reader("05")), "awaited": acquire(writer("06")), "buried": release("07", ttl),
+		} {
+			e.name = name
+			e.run(c)
+		}
+		e.name = "awaited"
+		e.run(acquire(writer("08")))
+		e.name = ""
+		require.NoError(e.t, e.do("SET", lockKeys("alien")[0], "text").Error())
+		before := e.dump()
+		all := []pair{{"alien", "01"}, {"other", "01"}, {"owned", "03"}, {"read", "05"}, {"awaited", "06"}, {"free", "01"}}
+		left := []string{"", "", "", "", "", ""}
+		require.Equal(e.t, left, e.lines(group(all, nil, "")))
+		all = []pair{{"alien", "09"}, {"other", "09"}, {"other", "02"}, {"read", "09"}, {"awaited", "08"}, {"buried", "07"}}
+		require.Equal(e.t, left, e.lines(group(nil, all, "")))
+		after := e.dump()
+		for key := range before {
+			require.Equal(e.t, before[key][:len(before[key])-1], after[key][:len(after[key])-1])
+		}
+		c := group([]pair{{"mine", "01"}, {"alien", "01"}}, []pair{{"mine", "09"}, {"alien", "09"}, {"new", "09"}}, "")
+		require.Equal(e.t, []string{"1", "", "1", "", "1"}, e.lines(c))
+		require.Equal(e.t, []string{"", "", "", "", ""}, e.lines(c), "twice")
+		e.name = "mine"
+		require.EqualValues(e.t, 2, answer(e, tryAcquire(writer("10"))))
+	})
+}
+
+// A server without memory refuses a group as a whole, unless a release has made room.
+func TestAGroupOnAFullServer(t *testing.T) {
+	onServers(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		require.NoError(e.t, e.do("CONFIG", "SET", "maxmemory", "1").Error())
+		before := e.dump()
+		_, err := e.try(group([]pair{{"n", "02"}}, []pair{{"a", "03"}, {"b", "03"}}, ""))
+		require.ErrorContains(e.t, err, "OOM")
+		require.Len(e.t, e.dump(), len(before))
+		require.Equal(e.t, []string{"1", "1"}, e.lines(group([]pair{{"n", "01"}}, []pair{{"a", "03"}}, "")))
+	})
+}
+
+// One of several masters votes once for all members, and mints what each of them proposes, within its bounds.
+func TestAGroupOnOneOfSeveralMasters(t *testing.T) {
+	everywhere(t, func(e *env) {
+		now := e.now().UnixMicro()
+		acquires := []pair{{"a", "01"}, {"b", "01"}, {"c", "01"}, {"d", "01"}}
+		c := group([]pair{{"held", "02"}}, acquires, strings.Repeat("long", 30))
+		proposals := []int64{now + 500_000, now - 3_600_000_000, now + 3_600_000_000, now + 500_000}
+		nothing := []string{"", "", "", "", ""}
+		require.Equal(e.t, nothing, e.lines(votes.ofGroup(c, proposals...)), "no marker")
+		e.newMarker()
+		e.name = "held"
+		e.run(acquire(writer("02")))
+		e.name = ""
+		require.Equal(e.t, nothing, e.lines(vote{seen: "another"}.ofGroup(c, proposals...)))
+		e.setFields(markerKey, "until", now/1000+3_600_000)
+		require.Equal(e.t, nothing, e.lines(vote{seen: setID}.ofGroup(c, proposals...)), "abstains")
+		e.setFields(markerKey, "until", now/1000-1)
+		e.setFields(lockKeys("d")[0], "t", now+700_000)
+		reply, err := e.try(vote{seen: setID}.ofGroup(c, proposals...))
+		require.NoError(e.t, err)
+		token := func(i int) (v int64) {
+			_, err := fmt.Sscanf(reply.([]any)[i].(string), "1 %d", &v)
+			require.NoError(e.t, err, "%v", reply)
+			return v
+		}
+		require.Equal(e.t, now+500_000, token(1), "as proposed")
+		require.GreaterOrEqual(e.t, token(2), now, "no counter: the clock")
+		require.Less(e.t, token(3), now+3_000_000_000, "no further ahead of the clock than a second")
+		require.Equal(e.t, now+700_001, token(4), "beyond the counter")
+		require.Equal(e.t, fmt.Sprint(token(4)), e.field(lockKeys("d")[0], "tw"))
+		require.Equal(e.t, "nglo", e.field(lockKeys("d")[0], "e")[:4])
+	})
+}
