@@ -49,7 +49,7 @@ local atOnce = '1 ' .. usText .. rest
 for i = releases + 1, members do
   local lock, line = KEYS[i], ''
   local h = pcall('HMGET', lock, 'w', 'n', 't')
-  if h[1] == false and h[2] == false then
+  if h[1] == false and h[2] == false and (not h[3] or tonumber(h[3])) then
     local t, v, token, w = h[3], us, usText, ARGV[4 + i] .. times
     if several then
       token = ARGV[4 + members + i - releases]

@@ -88,9 +88,11 @@ func TestAGroupLeavesWhatIsNotTheCommonCase(t *testing.T) {
 		for key := range before {
 			require.Equal(e.t, before[key][:len(before[key])-1], after[key][:len(after[key])-1])
 		}
-		c := group([]pair{{"mine", "01"}, {"alien", "01"}}, []pair{{"mine", "09"}, {"alien", "09"}, {"new", "09"}}, "")
-		require.Equal(e.t, []string{"1", "", "1", "", "1"}, e.lines(c))
-		require.Equal(e.t, []string{"", "", "", "", ""}, e.lines(c), "twice")
+		e.setFields(lockKeys("odd")[0], "t", "text")
+		acquires := []pair{{"mine", "09"}, {"alien", "09"}, {"odd", "09"}, {"new", "09"}}
+		c := group([]pair{{"mine", "01"}, {"alien", "01"}}, acquires, "")
+		require.Equal(e.t, []string{"1", "", "1", "", "", "1"}, e.lines(c))
+		require.Equal(e.t, []string{"", "", "", "", "", ""}, e.lines(c), "twice")
 		e.name = "mine"
 		require.EqualValues(e.t, 2, answer(e, tryAcquire(writer("10"))))
 	})

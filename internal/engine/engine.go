@@ -128,7 +128,7 @@ func (e *Engine) connect() {
 			e.waiters[m.Index].report(n, err, e.cfg.NodeTimeout)
 		},
 		OnSeparated: func(n *transport.Node, refusal error) {
-			e.observers.warn("server refuses calls with several locks; renewing leases one by one",
+			e.observers.warn("server refuses calls with several locks; sending them one by one",
 				slog.String("master", n.Addr()), slog.Any("error", refusal))
 		},
 	}

@@ -9,6 +9,7 @@
 //	    health      whether it answers, and when it may be tried again
 //	    serverClock the largest time that its clock can show now
 //	    pipeline    the collected calls, and a few senders, which send them batch after batch; with replicas a second one
+//	      group     acquires and releases of a batch that are one call
 //	    renewals    the holds to renew there, by deadline
 //	    listener    the messages to this process, on a separate connection
 //
@@ -24,8 +25,8 @@
 // A sample of a clock counts for a node only if the request was sent after the last moment at which another server may
 // have answered for that node: a redirection, a change of the map or of the client's address, a lost subscription.
 //
-// Only renewals of several locks have keys of several slots. If a server refuses them, as a cluster behind one address
-// does, the node switches to one lock per call, and the refused call is sent again at once in that form.
+// Only groups and renewals of several locks have keys of several slots. If a server refuses them, as a cluster behind
+// one address does, the node switches to one lock per call, and the refused call is sent again at once in that form.
 //
 // # Messages
 //

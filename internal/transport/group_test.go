@@ -257,13 +257,15 @@ func TestAMemberWhoseContextEnds(t *testing.T) {
 		}
 		early, endEarly := context.WithCancel(t.Context())
 		late, endLate := context.WithCancel(t.Context())
-		results := make(chan error, 1)
+		results, began := make(chan error, 1), b.now()
 		try := func(ctx context.Context, id int) {
-			_, err := b.try(ctx, id)
-			results <- err
+			r, sent := b.Do(ctx, acquire, keysOf(strconv.Itoa(id)), wire.Vote{}, acquireArgs(hold(id), time.Minute))
+			assert.Equal(t, began.Mono, sent.Mono, "for how long there was no answer")
+			results <- r.NonRedisError()
 		}
 		go try(early, 3)
 		go try(late, 4)
+		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		endEarly()
 		require.True(t, transport.DidNotRun(<-results))

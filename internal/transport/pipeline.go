@@ -118,7 +118,7 @@ func (p *pipeline) post(calls ...Call) bool {
 func (p *pipeline) gather(
 	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
 ) (rueidis.RedisResult, clock.Instant) {
-	reply := make(answers, 1)
+	began, reply := p.n.m.cfg.Clock.Now(), make(answers, 1)
 	if p.isFirst(Call{Script: s, Keys: slices.Clone(keys), Vote: vote, Args: slices.Clone(args), To: reply}) {
 		runtime.Gosched()
 		p.sendGathered()
@@ -127,7 +127,7 @@ func (p *pipeline) gather(
 	case a := <-reply:
 		return a.r, a.sent
 	case <-ctx.Done():
-		return rueidis.NewErrorResult(p.n.gaveUp(ctx, keys[0], reply)), p.n.m.cfg.Clock.Now()
+		return rueidis.NewErrorResult(p.n.gaveUp(ctx, keys[0], reply)), began
 	}
 }
 
