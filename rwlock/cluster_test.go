@@ -247,6 +247,17 @@ func TestASlotThatIsLeftMoving(t *testing.T) {
 	}
 }
 
+// The same where each grant and each renewal counts with a replica of the node that answers: a call that is redirected
+// takes its WAIT with it.
+func TestASlotThatIsLeftMovingWithReplicas(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, redisBinary(t), 1)
+	w := testkit.OnGroup(t, cluster)
+	w.TTL = 10 * time.Second
+	w.Opts = []rwlock.Option{rwlock.WithReplicas(1, 3*time.Second)}
+	leftMoving(w, cluster, "n", rwlock.Write, func(m *testredis.Move, _ string) { m.Keys() })
+}
+
 func leftMoving(
 	w *world, cluster *testredis.Cluster, name string, mode rwlock.Mode, moved func(*testredis.Move, string),
 ) {

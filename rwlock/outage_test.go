@@ -85,7 +85,8 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 	}
 }
 
-// One line says that a server is back which did not answer, and for how long it was gone.
+// A server that does not answer is told of at growing intervals. One line says that a server is back which did not
+// answer, and for how long it was gone.
 func TestTheEndOfAnOutageIsTold(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const gone = 5 * time.Second
@@ -97,6 +98,7 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 		waiting := p.Acquire(w.Ctx, "n", rwlock.Write)
 		w.Pass(gone)
 		require.Empty(w, book.Records("s again"))
+		require.Len(w, book.Records("a server does not answer its waiters"), 3, "at once, after 1 s, and after 2 s more")
 		p.Link.Restore()
 		w.Release(waiting.Granted())
 		w.Pass(w.TTL)
@@ -292,10 +294,13 @@ func TestUnreachableRedisIsTracedAndCounted(t *testing.T) {
 	})
 }
 
-// A silent server is told from all others by a type, also to whoever comes while it is not tried again.
+// A silent server is told from all others by a type, also to whoever comes while it is not tried again, and to Trace.
 func TestNotTriedAgainKeepsTheTypeOfItsCause(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		p := w.Process()
+		told := make(chan error, 9)
+		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(_ context.Context, _ rwlock.TraceEvent, err error) {
+			told <- err
+		}}))
 		p.WarmUp()
 		p.Link.Hold(testredis.Both)
 		for range 2 {
@@ -303,7 +308,10 @@ func TestNotTriedAgainKeepsTheTypeOfItsCause(t *testing.T) {
 			require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 			require.ErrorAs(w, err, new(*rwlock.NoReplyError))
 		}
+		waiting := p.Acquire(w.Ctx, "n", rwlock.Write)
+		require.ErrorAs(w, <-told, new(*rwlock.NoReplyError))
 		p.Link.Restore()
+		w.Release(waiting.Granted())
 	})
 }
 
