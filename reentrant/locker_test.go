@@ -76,7 +76,7 @@ func TestAnEndedContextTakesNothing(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p := start(w)
 		ctx, _ := owned(w)
-		outer := must(w)(p.Lock(ctx, "a"))
+		outer, nested := must(w)(p.Lock(ctx, "a")), must(w)(p.Lock(ctx, "a"))
 		reason := errors.New("the caller has gone")
 		ended, cancel := context.WithCancelCause(ctx)
 		cancel(reason)
@@ -84,7 +84,9 @@ func TestAnEndedContextTakesNothing(t *testing.T) {
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.ErrorIs(w, err, context.Canceled)
 		require.ErrorIs(w, err, reason)
-		require.NoError(w, outer.Release(ctx), "nothing nests in it")
+		require.NoError(w, nested.Release(ended), "what is there is given back all the same")
+		require.NoError(w, outer.Release(ended), "nothing nests in it")
+		require.Empty(w, p.inspect("a").Holders)
 	})
 }
 
