@@ -120,6 +120,16 @@ func TestGuardThatFailsAfterTheHandler(t *testing.T) {
 	require.Equal(t, stale, grpcfence.FromStatus(err))
 }
 
+func TestUnguardedMethod(t *testing.T) {
+	none := func(context.Context, string, any) (grpcfence.Need, bool) { return grpcfence.Need{}, false }
+	client := serve(t, &service{check: func(context.Context) error { return nil }},
+		grpc.UnaryInterceptor(grpcfence.UnaryServerGuard(nil, none)),
+		grpc.StreamInterceptor(grpcfence.StreamServerGuard(nil, none)))
+	for kind, call := range calls {
+		require.NoError(t, call(t.Context(), client), kind)
+	}
+}
+
 // What a handler leaves running hears that its access is over before a newer one can begin.
 func TestTheContextEndsWithTheAccess(t *testing.T) {
 	for kind, call := range calls {
