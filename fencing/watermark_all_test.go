@@ -113,10 +113,13 @@ func TestWatermarkOfSeveralResourcesDoesNotDeadlock(t *testing.T) {
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
 		var workers sync.WaitGroup
-		ran := 0
-		for step := range 200 {
-			fences, pause := anyFences(rng, step/4), time.Duration(rng.IntN(3))*time.Millisecond
+		step, ran := 0, 0
+		for range 200 {
 			workers.Go(func() {
+				mu.Lock()
+				fences, pause := anyFences(rng, step/4), time.Duration(rng.IntN(3))*time.Millisecond
+				step++ // tokens rise in whatever order the goroutines run, or most would be stale
+				mu.Unlock()
 				err := w.DoAll(context.Background(), fences, func(context.Context) error {
 					for _, f := range fences {
 						leave, err := enter(f)
