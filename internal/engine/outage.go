@@ -215,13 +215,17 @@ const noEviction = "noeviction"
 // suspect asks the servers of this lock for their policies, because they do not have a hold any more.
 func (v *evictions) suspect(lock string) {
 	now := v.e.clock.Now().Mono
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	for _, m := range v.e.masters {
 		n := m.At(lock)
-		if one := v.of[n.Addr()]; now >= one.next {
+		v.mu.Lock()
+		one := v.of[n.Addr()]
+		due := now >= one.next
+		if due {
 			one.next = now + evictionsEvery
 			v.of[n.Addr()] = one
+		}
+		v.mu.Unlock()
+		if due {
 			v.ask(n)
 		}
 	}
