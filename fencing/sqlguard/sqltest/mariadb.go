@@ -18,6 +18,7 @@ var mariadb = kind{
 	stop:    syscall.SIGKILL, // a clean end takes seconds, and the data is never read again
 	prepare: func(_, dir string) *exec.Cmd {
 		return exec.Command("mariadb-install-db", "--no-defaults", "--datadir="+filepath.Join(dir, "data"),
+			"--tmpdir="+dir, // where another server that starts would delete its tables
 			"--skip-test-db", "--skip-name-resolve", "--auth-root-authentication-method=normal")
 	},
 	serve: func(program, dir string, port int) *exec.Cmd {
