@@ -186,7 +186,7 @@ func busy(b *bed, link *testredis.Link) {
 	}
 	link.Delay(10 * time.Millisecond)
 	for id := range 3 {
-		go b.try(context.Background(), id)
+		go func() { _, _ = b.try(context.Background(), id) }()
 	}
 	synctest.Wait()
 }
