@@ -176,6 +176,13 @@ func TestTermsOfASeat(t *testing.T) {
 		require.Equal(e.t, "4:"+old+" 1:"+run+" 7:"+run, e.field(markerKey, "terms"), "the later of each")
 		require.False(e.t, e.abstains())
 
+		begin()
+		e.setFields(markerKey, "until", e.now().Add(time.Hour).UnixMilli())
+		e.mark("look", "")
+		require.True(e.t, e.abstains())
+		until := strconv.FormatInt(e.now().Add(10*time.Second).UnixMilli(), 10)
+		require.LessOrEqual(e.t, e.field(markerKey, "until"), until, "its clock was ahead")
+
 		for what, change := range map[string]func() (terms string){
 			"another process has the marker": func() string { e.setFields(markerKey, "run", old); return "" },
 			"another had the next term":      func() string { return "0: 2:" + old },

@@ -47,6 +47,8 @@ func TestMasterAbstains(t *testing.T) {
 		reply := e.run(votes.of(refresh("02")))
 		require.EqualValues(e.t, 0, reply[3], "but nobody is let in")
 		require.InDelta(e.t, claim, reply[1], 10_000)
+		e.setFields(markerKey, "until", e.now().UnixMilli()+claim/2)
+		require.InDelta(e.t, claim/2, e.run(votes.of(refresh("02")))[1], claim/4, "its master votes again before that")
 		e.setFields(markerKey, "until", e.now().UnixMilli())
 		if e.mini != nil {
 			time.Sleep(time.Millisecond)

@@ -82,9 +82,13 @@ func TestAvailable(t *testing.T) {
 	for name, c := range map[string]struct {
 		change         func(*history.Failure)
 		faults         []history.Fault
+		held           float64 // until when another had the lock; 0 for none
 		judged, broken int
 	}{
 		"nothing strikes":    {judged: 1, broken: 1},
+		"the lock was free":  {held: 20.9, judged: 1, broken: 1},
+		"the lock was held":  {held: 21.1},
+		"it is still held":   {held: 22.1, judged: 1, broken: 1},
 		"one master":         {faults: []history.Fault{ofOne}, judged: 1, broken: 1},
 		"all masters":        {faults: []history.Fault{strikes(19, 30)}, judged: 1},
 		"a while ago":        {faults: []history.Fault{strikes(10, 14)}, judged: 1, broken: 1},
@@ -116,6 +120,7 @@ func TestAvailable(t *testing.T) {
 			}
 			h := &history.History{
 				Run: history.Run{Masters: 3, TTL: at(2)}, Failures: []history.Failure{f}, Faults: c.faults,
+				Holds: []history.Hold{{From: at(19), Until: at(c.held)}},
 			}
 			found, judged := check.Available(h, check.Busy)
 			require.Len(t, found, c.broken)
