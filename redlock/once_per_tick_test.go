@@ -19,7 +19,7 @@ func TestOncePerTick(t *testing.T) {
 	for _, masters := range []int{3, 5} {
 		inFakeTime(t, masters, func(w *world) {
 			require.Equal(w, map[int32]int{0: ticks}, runsPerTick(w, 0))
-			require.Equal(w, map[int32]int{1: ticks}, runsPerTick(w, 100*time.Millisecond))
+			require.Equal(w, map[int32]int{1: ticks}, runsPerTick(w, 300*time.Millisecond))
 		})
 	}
 }

@@ -62,7 +62,7 @@ func check(l *rwlock.Locker, opts []rwlock.LockOption) error {
 
 // asking is for how long attempts are repeated. Over a quorum the attempts of processes at the same moment may all be
 // refused, since each of them gets some of the masters; and an attempt without an answer may refuse the next one.
-const asking = 100 * time.Millisecond
+const asking = 300 * time.Millisecond
 
 // take makes single attempts, and does not wait in the queue.
 func take(ctx context.Context, l *rwlock.Locker, name string, opts []rwlock.LockOption) (*rwlock.Lease, error) {
@@ -83,7 +83,7 @@ func take(ctx context.Context, l *rwlock.Locker, name string, opts []rwlock.Lock
 	}
 }
 
-// Lock takes the lock of the job's name, or fails after 100 ms: it makes single attempts and does not wait in the
+// Lock takes the lock of the job's name, or fails after 300 ms: it makes single attempts and does not wait in the
 // queue. Where a server does not answer it takes as long as TryLock. gocron does not run the job if Lock returns an
 // error: it matches rwlock.ErrNotAcquired if another process has this tick, else it is another error of TryLock.
 // gocron passes it to the job's listeners of AfterLockError.
@@ -134,7 +134,7 @@ func NewElector(l *rwlock.Locker, name string, opts ...rwlock.LockOption) (*Elec
 // ErrClosed is returned by IsLeader after Close.
 var ErrClosed = errors.New("gocronlock: elector closed")
 
-// IsLeader returns nil if this process leads. Otherwise it tries to lead, for up to 100 ms as [Locker.Lock] does; calls
+// IsLeader returns nil if this process leads. Otherwise it tries to lead, for up to 300 ms as [Locker.Lock] does; calls
 // at the same time, as for jobs of one tick, share these attempts. gocron does not run a job if IsLeader returns an
 // error: it matches rwlock.ErrNotAcquired if another process leads, and is ErrClosed after Close or another error of
 // TryLock.

@@ -80,7 +80,7 @@ func TestATickRunsOnce(t *testing.T) {
 	})
 }
 
-// A refusal that is over within 100 ms, as at the same moment over a quorum, misses no tick; a longer one is an error.
+// A refusal that is over within 300 ms, as at the same moment over a quorum, misses no tick; a longer one is an error.
 func TestAttemptsAreRepeated(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
 		l, err := gocronlock.NewLocker(w.Process().Locker, time.Second)
@@ -101,7 +101,7 @@ func TestAttemptsAreRepeated(t *testing.T) {
 		begun := time.Now()
 		_, err = l.Lock(w.Ctx, "report")
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		require.InDelta(w, 100, time.Since(begun).Milliseconds(), 40)
+		require.InDelta(w, 300, time.Since(begun).Milliseconds(), 40)
 		ended, cancel := context.WithTimeout(w.Ctx, 5*time.Millisecond)
 		defer cancel()
 		begun = time.Now()
@@ -219,7 +219,7 @@ func TestJobsOfATickShareAttempts(t *testing.T) {
 			})
 		}
 		jobs.Wait()
-		require.InDelta(w, 100, time.Since(begun).Milliseconds(), 40)
+		require.InDelta(w, 300, time.Since(begun).Milliseconds(), 40)
 		require.NoError(w, held.Release(w.Ctx))
 		require.NoError(w, e.IsLeader(w.Ctx), "the next tick is another attempt")
 		require.NoError(w, e.Close())
