@@ -128,6 +128,9 @@ func runWorker(cfg workerConfig) error {
 		all.Go(func() { w.use(shared, i) })
 	}
 	all.Go(func() { w.probe(shared, 10_000) })
+	for master, c := range shared.clients {
+		go w.watchAnswers(master, c)
+	}
 	all.Wait()
 	_ = listener.Close()
 	began := now()
@@ -199,6 +202,24 @@ func watchStill(ctx context.Context, process int, record func(history.Fault)) {
 			})
 		}
 		last = at
+	}
+}
+
+// watchAnswers records when a master answered this process late, until the client is closed. A busy server answers each
+// connection in turn, so a call behind a queue on its connection waits for many turns.
+func (w *worker) watchAnswers(master int, c rueidis.Client) {
+	for {
+		asked := now()
+		err := c.Do(context.Background(), c.B().Ping().Build()).Error()
+		if at := now(); err == nil && at-asked > int64(stillness) && at-asked < int64(2*time.Second) {
+			w.record(history.Event{Slow: &history.Fault{
+				Kind: "slow-answers", Target: fmt.Sprint("process ", w.cfg.Process), From: asked, Until: at,
+				Workers: []int{w.cfg.Slot}, Masters: []int{master},
+			}})
+		} else if errors.Is(err, rueidis.ErrClosing) {
+			return
+		}
+		time.Sleep(watchInterval)
 	}
 }
 

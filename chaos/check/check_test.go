@@ -174,12 +174,16 @@ func TestKept(t *testing.T) {
 	forgets.Forgets, elsewhere.Workers = true, []int{0}
 	forgot := fault(-4, -3, 0)
 	forgot.Forgets = true
+	slow := []history.Fault{fault(4, 4.9, 0), fault(4, 4.9, 2)}
 	for name, c := range map[string]struct {
 		span   history.Span
 		faults []history.Fault
+		slow   []history.Fault
 		broken int
 	}{
 		"without a fault":               {span: lost, broken: 1},
+		"two answered late":             {span: lost, slow: slow},
+		"one did":                       {span: lost, slow: slow[:1], broken: 1},
 		"it ends by itself":             {span: bounded},
 		"one master out of reach":       {span: lost, faults: []history.Fault{fault(4, 5, 0)}, broken: 1},
 		"two masters out of reach":      {span: lost, faults: []history.Fault{fault(4, 5, 0), fault(4, 4.9, 2)}},
@@ -198,7 +202,7 @@ func TestKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &history.History{
-				Run: history.Run{Masters: 3}, Spans: []history.Span{c.span}, Faults: c.faults,
+				Run: history.Run{Masters: 3}, Spans: []history.Span{c.span}, Faults: c.faults, Slow: c.slow,
 			}
 			found, _ := check.Kept(h, check.Busy)
 			require.Len(t, found, c.broken)

@@ -11,8 +11,10 @@ import (
 // Kept finds leases that were lost although they could have been renewed: since some time before the loss, no fault
 // struck the process or its links to a quorum of masters that had kept their data. Where a master has lost its data, no
 // fault may have struck the others for longer: the hold may have been on a bare quorum, and be regained only now. A
-// master that does not count for the lease is as one out of reach; only the loss itself names it.
+// master that does not count for the lease is as one out of reach; only the loss itself names it. A master that
+// answered the process late may have answered its renewals late.
 func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
+	faults := slices.Concat(h.Faults, h.Slow)
 	for _, s := range h.Spans {
 		// The reply that granted it must have come in time too.
 		if s.Lost == 0 || s.Bounded || s.Joined || s.Lost-s.Granted < int64(slack.Back) || wasLate(s) {
@@ -31,7 +33,7 @@ func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
 		}
 		reached := 0
 		for master := range h.Run.Masters {
-			if !slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return hinders(f, s, master, from, since) }) {
+			if !slices.ContainsFunc(faults, func(f history.Fault) bool { return hinders(f, s, master, from, since) }) {
 				reached++
 			}
 		}

@@ -123,6 +123,7 @@ type Event struct {
 	Span    *Span    `json:"span,omitempty"`
 	Failure *Failure `json:"failure,omitempty"`
 	Fault   *Fault   `json:"fault,omitempty"`
+	Slow    *Fault   `json:"slow,omitempty"` // a process whose calls to a master took long
 	Access  *Access  `json:"access,omitempty"`
 	Break   *Break   `json:"break,omitempty"`
 	Hold    *Hold    `json:"hold,omitempty"`
@@ -150,6 +151,7 @@ type History struct {
 	Spans    []Span
 	Failures []Failure
 	Faults   []Fault
+	Slow     []Fault
 	Accesses []Access
 	Breaks   []Break
 	Holds    []Hold
@@ -165,6 +167,8 @@ func (h *History) Add(e Event) {
 		h.Failures = append(h.Failures, *e.Failure)
 	case e.Fault != nil:
 		h.Faults = append(h.Faults, *e.Fault)
+	case e.Slow != nil:
+		h.Slow = append(h.Slow, *e.Slow)
 	case e.Access != nil:
 		h.Accesses = append(h.Accesses, *e.Access)
 	case e.Break != nil:
@@ -248,6 +252,9 @@ func (h *History) Save(path string) (err error) {
 	}
 	for i := range h.Faults {
 		errs = append(errs, out.Encode(Event{Fault: &h.Faults[i]}))
+	}
+	for i := range h.Slow {
+		errs = append(errs, out.Encode(Event{Slow: &h.Slow[i]}))
 	}
 	for i := range h.Spans {
 		errs = append(errs, out.Encode(Event{Span: &h.Spans[i]}))

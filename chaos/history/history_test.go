@@ -16,6 +16,7 @@ func TestSaveAndLoad(t *testing.T) {
 		Spans:    []history.Span{{Name: "n", Granted: 1, Token: 5}, {Name: "n", Granted: 2, Token: 6}},
 		Failures: []history.Failure{{Name: "n", Cause: "contended"}},
 		Faults:   []history.Fault{{Kind: "cut", From: 1, Until: 2, Workers: []int{0}}},
+		Slow:     []history.Fault{{Kind: "slow-answers", From: 1, Until: 2, Masters: []int{0}}},
 		Answers:  []history.Answer{{Name: "n", Call: "Renew", Got: "lost", Want: []string{"nil"}}},
 		Accesses: []history.Access{{Name: "n", Guarded: true, Called: 1, Read: 3, Wrote: 4}},
 	}
