@@ -91,6 +91,7 @@ func TestABrokenHoldKeepsItsTime(t *testing.T) {
 		state := w.Inspect("x")
 		require.Equal(w, hold, state.Holders[0].Hold, "its process trusts in it")
 		require.True(w, state.Holders[0].Broken)
+		require.Equal(w, lease.Token(), state.Holders[0].Token)
 		require.Len(w, state.Waiters, 1)
 		w.UntilOver(lease)
 		require.NoError(w, broken.Result())

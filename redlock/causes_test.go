@@ -36,6 +36,7 @@ func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
 		p.Links[1].Hold(testredis.Both)
 		_, err := p.TryLock(w.Ctx, "x")
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.True(w, rwlock.Indeterminate(err))
 		var abstains *rwlock.AbstainError
 		require.ErrorAs(w, err, &abstains)
 		require.Positive(w, abstains.For)

@@ -30,19 +30,20 @@ func breaks(w *world, p *process, name, hold, why string, opts ...rwlock.BreakOp
 // A hold that is broken stands until its process has heard of it, and the lock goes to the next waiter then.
 func breakEndsALease(w *world) {
 	holder, waiter, op := w.Process(), w.Process(), operator(w)
+	why := strings.Repeat("y", 256) // as long as it may be
 	for _, mode := range bothModes {
 		lease := holder.Take("n", mode)
 		next := waiter.Queue("n", rwlock.Write)
 		hold := w.Inspect("n").Holders[0].Hold
-		require.NoError(w, op.Break(w.Ctx, "n", hold, "stuck"))
+		require.NoError(w, op.Break(w.Ctx, "n", hold, why))
 		lost := w.Loss(lease.Err())
 		require.Equal(w, rwlock.ReasonBroken, lost.Reason)
 		require.Zero(w, lost.Limit)
-		requireBroken(w, lost, "stuck")
-		require.ErrorContains(w, lost, `lost: broken: broken by "operator": "stuck"`)
+		requireBroken(w, lost, why)
+		require.ErrorContains(w, lost, `lost: broken: broken by "operator": "`+why+`"`)
 		granted := next.Granted()
 		require.Greater(w, granted.Token(), lease.Token())
-		require.ErrorIs(w, op.Break(w.Ctx, "n", hold, "stuck"), rwlock.ErrNotHeld)
+		require.ErrorIs(w, op.Break(w.Ctx, "n", hold, why), rwlock.ErrNotHeld)
 		w.Release(granted)
 	}
 	require.Equal(w, rwlock.LostStats{Broken: 2}, holder.Stats().Lost)

@@ -93,15 +93,18 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 		var book testkit.Log
 		p := w.Process(book.Option())
 		held := p.Take("held", rwlock.Write)
+		other := w.Process().Take("n", rwlock.Write)
+		waiting := p.Acquire(w.Ctx, "n", rwlock.Write)
+		w.Settle()
 		p.Link.Refuse()
 		p.Link.Cut()
-		waiting := p.Acquire(w.Ctx, "n", rwlock.Write)
 		w.Pass(gone)
 		require.Empty(w, book.Records("s again"))
 		require.Len(w, book.Records("a server does not answer its waiters"), 3, "at once, after 1 s, and after 2 s more")
 		p.Link.Restore()
-		w.Release(waiting.Granted())
 		w.Pass(w.TTL)
+		w.Release(other)
+		w.Release(waiting.Granted())
 		require.NoError(w, held.Err())
 		for _, about := range []string{
 			"a server answers its waiters again", "a server renews leases again",

@@ -192,7 +192,7 @@ func TestCheckRefuses(t *testing.T) {
 	})
 }
 
-// A master that is not in order is logged, and logged once more when it is in order again.
+// A master that is not in order is logged, and logged once more when it is in order again, not when it is silent.
 func TestAMasterInOrderAgainIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := embed(t, func(int, *testredis.Mini) {})
@@ -208,6 +208,11 @@ func TestAMasterInOrderAgainIsLogged(t *testing.T) {
 			synctest.Wait()
 			require.ErrorContains(t, e.Defect(0), `was set up for "of another set"`)
 			require.Equal(t, []string{"master has no vote"}, e.log)
+			e.minis[0].Freeze()
+			e.Recheck()
+			time.Sleep(5 * time.Second)
+			e.minis[0].Thaw()
+			require.Equal(t, []string{"master has no vote"}, e.log, "its silence says nothing")
 			marked.HSet("m", "rules", rules)
 			e.Recheck()
 			time.Sleep(5 * time.Second)
