@@ -2,8 +2,6 @@ package testredis_test
 
 import (
 	"context"
-	"errors"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,57 +107,6 @@ func TestStraysOfALinkThatIsCutAreLost(t *testing.T) {
 	})
 }
 
-func TestDelayIsExactAndAddsUpOverBothWays(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *testredis.Mini, link *testredis.Link, client rueidis.Client) {
-		took := func() time.Duration {
-			start := time.Now()
-			require.NoError(t, client.Do(t.Context(), set(client, "k", "v")).Error())
-			return time.Since(start)
-		}
-		require.Zero(t, took())
-		link.Delay(20 * time.Millisecond)
-		require.Equal(t, 40*time.Millisecond, took())
-		link.DelayDir(testredis.ToServer, 5*time.Millisecond)
-		require.Equal(t, 25*time.Millisecond, took())
-		link.Restore()
-		require.Equal(t, 25*time.Millisecond, took())
-		link.Delay(0)
-		require.Zero(t, took())
-	})
-}
-
-func TestCutThenRefuse(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *testredis.Mini, link *testredis.Link, client rueidis.Client) {
-		link.Cut()
-		synctest.Wait()
-		require.Zero(t, link.Conns())
-		require.NoError(t, client.Do(t.Context(), set(client, "k", "v")).Error(), "a new connection is accepted")
-
-		link.Refuse()
-		require.NoError(t, client.Do(t.Context(), set(client, "k", "v")).Error(), "an open connection lives on")
-		link.Cut()
-		synctest.Wait()
-		require.ErrorIs(t, client.Do(within(t, time.Second), set(client, "k", "v")).Error(), syscall.ECONNREFUSED)
-
-		link.Restore()
-		require.NoError(t, client.Do(t.Context(), set(client, "k", "v")).Error())
-	})
-}
-
-func TestDialHangsInABlackholeUntilItsTimeout(t *testing.T) {
-	bubble(t, func(t *testing.T, mini *testredis.Mini, _ *testredis.Link, _ rueidis.Client) {
-		link := mini.NewLink()
-		link.Blackhole(testredis.ToClient)
-		start := time.Now()
-		client, err := rueidis.NewClient(link.Option())
-		if client != nil {
-			defer client.Close()
-		}
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, time.Second, time.Since(start))
-	})
-}
-
 func TestDedicatedSubscriptionHearsThenIsCut(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *testredis.Mini, link *testredis.Link, client rueidis.Client) {
 		sub, cancel := client.Dedicate()
@@ -198,25 +145,6 @@ func TestDedicatedSubscriptionHearsThenIsCut(t *testing.T) {
 	})
 }
 
-func TestDropPushesKeepsConfirmations(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *testredis.Mini, link *testredis.Link, client rueidis.Client) {
-		link.DropPushes(func([]string) bool { return true })
-		sub, cancel := client.Dedicate()
-		defer cancel()
-		confirmed := make(chan string, 1)
-		sub.SetPubSubHooks(rueidis.PubSubHooks{
-			OnMessage:      func(rueidis.PubSubMessage) { t.Error("the message was not dropped") },
-			OnSubscription: func(s rueidis.PubSubSubscription) { confirmed <- s.Kind + " " + s.Channel },
-		})
-		beforeAnyPing := within(t, 500*time.Millisecond)
-		require.NoError(t, sub.Do(beforeAnyPing, sub.B().Subscribe().Channel("c").Build()).Error())
-		require.Equal(t, "subscribe c", <-confirmed)
-		publish := client.B().Publish().Channel("c").Message("1").Build()
-		require.NoError(t, client.Do(t.Context(), publish).Error())
-		synctest.Wait()
-	})
-}
-
 func TestClosedClientStillDelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
@@ -233,15 +161,5 @@ func TestClosedClientStillDelivers(t *testing.T) {
 		synctest.Wait()
 		require.True(t, mini.Miniredis().Exists("k"), "what was under way when the client closed runs late")
 		require.Zero(t, link.Conns())
-	})
-}
-
-func TestOneClientsLinkLeavesTheOthersAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
-		other := mini.Client(t)
-		link.Blackhole(testredis.Both)
-		require.NoError(t, other.Do(t.Context(), set(other, "k", "v")).Error())
-		err := client.Do(within(t, time.Second), get(client, "k")).Error()
-		require.True(t, errors.Is(err, context.DeadlineExceeded))
 	})
 }

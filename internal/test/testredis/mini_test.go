@@ -20,43 +20,6 @@ func get(c rueidis.Client, key string) rueidis.Completed {
 	return c.B().Get().Key(key).Build()
 }
 
-func TestMiniExpiresKeysInFakeTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		client := mini.Client(t)
-		ctx := t.Context()
-		require.NoError(t, client.Do(ctx, client.B().Set().Key("k").Value("v").PxMilliseconds(1500).Build()).Error())
-
-		time.Sleep(1499 * time.Millisecond)
-		require.NoError(t, client.Do(ctx, get(client, "k")).Error())
-		time.Sleep(time.Millisecond)
-		require.True(t, rueidis.IsRedisNil(client.Do(ctx, get(client, "k")).Error()))
-
-		require.Equal(t, 1, mini.Calls("set"))
-		require.Equal(t, 2, mini.Calls("GET"))
-		mini.ResetCalls()
-		require.Zero(t, mini.Calls("GET"))
-	})
-}
-
-func TestMiniCountsNoCommandsOfScripts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		client := mini.Client(t)
-		script := rueidis.NewLuaScript(`return redis.call('INCR', KEYS[1])`)
-		n, err := script.Exec(t.Context(), client, []string{"n"}, nil).AsInt64()
-		require.NoError(t, err)
-		require.EqualValues(t, 1, n)
-		require.Equal(t, 1, mini.Calls("EVALSHA"))
-		require.Equal(t, 1, mini.Calls("EVAL"))
-		require.Zero(t, mini.Calls("INCR"))
-
-		mini.FlushScripts()
-		require.NoError(t, script.Exec(t.Context(), client, []string{"n"}, nil).Error())
-		require.Equal(t, 2, mini.Calls("EVAL"))
-	})
-}
-
 func TestMiniCrashLosesEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
@@ -70,22 +33,6 @@ func TestMiniCrashLosesEverything(t *testing.T) {
 
 		mini.Recover()
 		require.True(t, rueidis.IsRedisNil(client.Do(t.Context(), get(client, "k")).Error()))
-	})
-}
-
-func TestMiniFrozenRunsCommandsAfterThaw(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		client := mini.Client(t)
-		mini.Freeze()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, client.Do(ctx, set(client, "k", "v")).Error(), context.DeadlineExceeded)
-		require.False(t, mini.Miniredis().Exists("k"))
-
-		mini.Thaw()
-		synctest.Wait()
-		require.True(t, mini.Miniredis().Exists("k"), "the command was under way and runs late")
 	})
 }
 

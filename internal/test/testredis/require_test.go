@@ -32,18 +32,6 @@ func (v *verdict) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failure calls f as a test is called, and returns why that ended.
-func failure(t testing.TB, f func(t testing.TB)) string {
-	v := &verdict{TB: t}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		f(v)
-	}()
-	<-ended
-	return v.failed
-}
-
 func TestRequireWithoutAServer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("FENCELOCK_SERVER", "")

@@ -107,21 +107,6 @@ func TestRulesFindTheirReplyAmongSubscriptions(t *testing.T) {
 	})
 }
 
-func TestOnCommandSeesItBeforeTheServer(t *testing.T) {
-	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
-		var seen [][]string
-		var early bool
-		link.OnCommand(func(cmd []string) {
-			seen = append(seen, cmd)
-			early = !mini.Miniredis().Exists("k")
-		})
-		require.NoError(t, client.Do(t.Context(), set(client, "k", "a\r\nb")).Error())
-		link.OnCommand(nil)
-		require.Equal(t, [][]string{{"SET", "k", "a\r\nb"}}, seen)
-		require.True(t, early)
-	})
-}
-
 func TestDenyAnswersInPlaceOfTheServer(t *testing.T) {
 	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
 		eval := func(keys ...string) error {
