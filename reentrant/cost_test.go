@@ -47,43 +47,6 @@ func TestNestingAllocatesTheHoldOnly(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { lockAndRelease(t, l, ctx, "a") }), 1.0)
 }
 
-func BenchmarkNested(b *testing.B) {
-	l, ctx := nestedIn(b, "a")
-	b.ReportAllocs()
-	for b.Loop() {
-		lockAndRelease(b, l, ctx, "a")
-	}
-}
-
-func BenchmarkNestedDo(b *testing.B) {
-	l, ctx := nestedIn(b, "a")
-	nothing := func(context.Context) error { return nil }
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := l.Do(ctx, "a", nothing); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkNestedParallel(b *testing.B) {
-	l, ctx := nestedIn(b, "a")
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		ctx := reentrant.Fork(ctx)
-		name := "b" + reentrant.NewOwner().String()
-		outer, err := l.Lock(ctx, name)
-		if err != nil {
-			b.Error(err)
-			return
-		}
-		for pb.Next() {
-			lockAndRelease(b, l, ctx, name)
-		}
-		_ = outer.Release(ctx)
-	})
-}
-
 // nestedIn returns a locker and the context of a section of the lock, which lasts as long as the test.
 func nestedIn(t testing.TB, name string) (*reentrant.Locker, context.Context) {
 	t.Helper()

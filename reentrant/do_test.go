@@ -7,34 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
-
-func TestDoNestsInDo(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		var outer, nested fencing.Fence
-		err := p.Do(w.Ctx, "a", func(ctx context.Context) error {
-			outer, _ = fencing.FromContext(ctx, "a")
-			sent := scriptsSent(w)
-			defer func() { require.Equal(w, sent, scriptsSent(w)) }()
-			return p.RDo(ctx, "a", func(ctx context.Context) error {
-				nested, _ = fencing.FromContext(ctx, "a")
-				_, owned := reentrant.OwnerFrom(ctx)
-				require.True(w, owned)
-				require.NoError(w, ctx.Err())
-				return nil
-			})
-		})
-		require.NoError(w, err)
-		require.NotZero(w, outer.Token)
-		require.Equal(w, fencing.Fence{Resource: "a", Token: outer.Token, Mode: fencing.Write}, outer)
-		require.Equal(w, outer, nested, "a read in a write counts on the write")
-		require.Empty(w, p.inspect("a").Holders)
-	})
-}
 
 func TestDoReturnsWhatHappened(t *testing.T) {
 	everywhere(t, func(w *world) {
@@ -150,29 +125,6 @@ func recovered(f func() error) (err error) {
 		}
 	}()
 	return f()
-}
-
-func TestTheContextOfANestedHoldEndsWithIt(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
-		outer := must(w)(p.Lock(ctx, "a"))
-		around := outer.Context(ctx)
-		nested := must(w)(p.Lock(around, "a"))
-		inner := nested.Context(around)
-		fence, ok := fencing.FromContext(inner, "a")
-		require.True(w, ok)
-		require.Equal(w, outer.Lease().Fence(), fence)
-
-		require.NoError(w, nested.Release(ctx))
-		requireReleased(w, inner)
-		late := nested.Context(around)
-		requireReleased(w, late)
-		require.NoError(w, around.Err())
-
-		require.NoError(w, outer.Release(ctx))
-		requireReleased(w, around)
-	})
 }
 
 // requireReleased checks that a context has ended by the release of its hold, and names the lock.

@@ -23,34 +23,6 @@ func elsewhere(w *world, owner reentrant.Owner) context.Context {
 	return reentrant.AsOwner(w.Ctx, parsed)
 }
 
-func TestAJoinedHoldKeepsTheLockWhenTheOuterOneIsReleased(t *testing.T) {
-	everywhere(t, func(w *world) {
-		first, second, third := start(w), start(w), start(w)
-		ctx, owner := owned(w)
-		there := elsewhere(w, owner)
-		outer := must(w)(first.Lock(ctx, "a"))
-		nested := must(w)(second.Lock(there, "a"))
-		require.NoError(w, outer.Release(ctx))
-
-		state := third.inspect("a")
-		require.Len(w, state.Holders, 1)
-		require.Equal(w, 1, state.Holders[0].Count)
-		require.Equal(w, rwlock.Write, state.Mode)
-		stranger, _ := owned(w)
-		_, err := third.TryLock(stranger, "a")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-
-		again := must(w)(first.Lock(elsewhere(w, owner), "a"))
-		require.Equal(w, nested.Token(), again.Token(), "the hold stood all the time")
-		require.NoError(w, again.Release(ctx))
-
-		require.NoError(w, nested.Release(there))
-		free := must(w)(third.TryLock(stranger, "a"))
-		require.Greater(w, free.Token(), nested.Token())
-		require.NoError(w, free.Release(stranger))
-	})
-}
-
 func TestAJoinedHoldKeepsTheLockWhenTheOuterOneExpires(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		first, second, third := start(w), start(w), start(w)
@@ -74,32 +46,6 @@ func TestAJoinedHoldKeepsTheLockWhenTheOuterOneExpires(t *testing.T) {
 		_, err = first.Lock(ctx, "a")
 		require.ErrorIs(w, err, rwlock.ErrLost, "the first process has lost its own hold")
 		require.Equal(w, 2, must(w)(second.Lock(there, "a")).Depth(), "the second has not")
-	})
-}
-
-func TestNestingInAJoinedHoldIsLocal(t *testing.T) {
-	everywhere(t, func(w *world) {
-		first, second := start(w), start(w)
-		ctx, owner := owned(w)
-		there := elsewhere(w, owner)
-		outer := must(w)(first.Lock(ctx, "a"))
-		joined := must(w)(second.Lock(there, "a"))
-		require.Equal(w, 1, joined.Depth(), "of this process")
-
-		sent := scriptsSent(w)
-		nested := must(w)(second.RLock(there, "a"))
-		require.Equal(w, 2, nested.Depth())
-		require.NoError(w, nested.Release(there))
-		require.Equal(w, sent, scriptsSent(w))
-
-		// The call comes back into the first process, whose own hold is the innermost there is.
-		back := must(w)(first.Lock(elsewhere(w, owner), "a"))
-		require.Equal(w, 2, back.Depth())
-		require.Same(w, outer.Lease(), back.Lease())
-		require.Equal(w, sent, scriptsSent(w))
-		require.NoError(w, back.Release(ctx))
-		require.NoError(w, joined.Release(there))
-		require.NoError(w, outer.Release(ctx))
 	})
 }
 
@@ -255,9 +201,14 @@ func TestAReadThatJoinsAWriteIsAWrite(t *testing.T) {
 		require.Equal(w, rwlock.Write, joined.Lease().Mode())
 		fence, _ := fencing.FromContext(joined.Context(there), "a")
 		require.Equal(w, outer.Lease().Fence(), fence)
+		sent := scriptsSent(w)
 		nested := must(w)(second.Lock(there, "a"))
 		require.Equal(w, 2, nested.Depth())
 		require.NoError(w, nested.Release(there))
+		back := must(w)(first.Lock(elsewhere(w, owner), "a"))
+		require.Same(w, outer.Lease(), back.Lease(), "the innermost hold of a process is its own")
+		require.NoError(w, back.Release(ctx))
+		require.Equal(w, sent, scriptsSent(w), "no command")
 		require.NoError(w, joined.Release(there))
 		require.NoError(w, outer.Release(ctx))
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,23 +30,6 @@ func TestNewReportsWhatItCannotWorkWith(t *testing.T) {
 			}
 		}
 		require.Zero(w, scriptsSent(w))
-	})
-}
-
-func TestBadNamesAndOptionsAreRefused(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
-		for _, name := range []string{"", strings.Repeat("n", 513), "\xff"} {
-			_, err := p.Lock(ctx, name)
-			require.ErrorIs(w, err, rwlock.ErrOption)
-			_, err = p.RLock(elsewhere(w, reentrant.NewOwner()), name)
-			require.ErrorIs(w, err, rwlock.ErrOption)
-		}
-		_, err := p.Lock(ctx, "a", rwlock.WithTTL(time.Millisecond))
-		require.ErrorIs(w, err, rwlock.ErrOption)
-		require.Zero(w, scriptsSent(w))
-		require.NoError(w, must(w)(p.Lock(ctx, "a")).Release(ctx), "a refused acquisition leaves nothing behind")
 	})
 }
 

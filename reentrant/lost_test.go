@@ -1,14 +1,12 @@
 package reentrant_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -63,24 +61,6 @@ func loseByFlush(w *world, h *reentrant.Hold) {
 	time.Sleep(time.Millisecond) // in fake time none passes by itself, and without a counter tokens follow the clock
 	w.FlushAll()
 	require.ErrorIs(w, h.Lease().Renew(w.Ctx), rwlock.ErrLost)
-}
-
-func TestTheOuterSectionExpiresWhileTheInnerOneRuns(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
-		outer := must(w)(p.Lock(ctx, "a"))
-		nested := must(w)(p.Lock(ctx, "a"))
-		inner := nested.Context(ctx)
-
-		p.remote.Link.Blackhole(testredis.Both)
-		<-inner.Done()
-		requireLost(w, context.Cause(inner), "a", outer.Token(), rwlock.ReasonNotRenewed)
-		_, err := p.Lock(ctx, "a")
-		requireLost(w, err, "a", outer.Token(), rwlock.ReasonNotRenewed)
-		requireLost(w, nested.Release(ctx), "a", outer.Token(), rwlock.ReasonNotRenewed)
-		requireLost(w, outer.Release(ctx), "a", outer.Token(), rwlock.ReasonNotRenewed)
-	})
 }
 
 func TestNothingNestsInAReleasedLease(t *testing.T) {

@@ -35,33 +35,6 @@ func (c *calling) granted(w *world) *reentrant.MultiHold {
 	return c.all
 }
 
-// Two goroutines of an owner and another process take locks in byte order. None keeps a lock from the others for which
-// it does not ask yet.
-func TestGoroutinesOfAnOwnerDoNotWaitInACircle(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := start(w), w.Process()
-		ctx, _ := owned(w)
-		a := q.Take("a", rwlock.Write)
-		first := p.lockAll(ctx, rwlock.Writes("a", "c"))
-		w.UntilWaiting("a", 1)
-		b := must(w)(p.Lock(ctx, "b"))
-		other := w.Call(w.Ctx, func(ctx context.Context) error {
-			m, err := q.LockAll(ctx, rwlock.Writes("b"))
-			if err != nil {
-				return err
-			}
-			return m.Release(ctx)
-		})
-		w.UntilWaiting("b", 1)
-		c := all(w)(p.LockAll(ctx, rwlock.Writes("c")))
-		require.NoError(w, c.Release(ctx))
-		require.NoError(w, b.Release(ctx))
-		require.NoError(w, other.Result())
-		w.Release(a)
-		require.NoError(w, first.granted(w).Release(ctx))
-	})
-}
-
 // A lock behind the one that a call waits for is free for the owner too. If a goroutine of the owner has taken it when
 // the wait is over, the call nests there.
 func TestACallKeepsNothingBehindItsWait(t *testing.T) {

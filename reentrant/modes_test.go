@@ -23,38 +23,6 @@ var combinations = []struct {
 	{rwlock.Read, rwlock.Write, rwlock.ErrUpgrade}, // in another process; see upgrade_test.go
 }
 
-func TestEveryCombinationOfModesInOneProcess(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		for _, tt := range combinations[:3] {
-			for _, try := range []bool{false, true} {
-				name := fmt.Sprintf("%s in %s, try %t", tt.nested, tt.outer, try)
-				ctx, owner := owned(w)
-				outer, err := p.take(ctx, name, tt.outer, try)
-				require.NoError(w, err, name)
-				sent := scriptsSent(w)
-
-				nested, err := p.take(ctx, name, tt.nested, try)
-				require.NoError(w, err, name)
-				require.Equal(w, sent, scriptsSent(w), "%s: no command", name)
-				state := p.inspect(name)
-				require.Len(w, state.Holders, 1, name)
-				require.Equal(w, owner.String(), state.Holders[0].Owner, name)
-				require.Equal(w, 1, state.Holders[0].Count, "%s: nesting in a process is not the master's business", name)
-				require.Equal(w, tt.outer, state.Mode, name)
-				require.Equal(w, 2, nested.Depth(), name)
-				require.Equal(w, outer.Token(), nested.Token(), name)
-				require.Same(w, outer.Lease(), nested.Lease(), name)
-				require.Equal(w, tt.outer, nested.Lease().Mode(), name)
-				require.NoError(w, nested.Release(ctx), name)
-				require.NoError(w, outer.Lease().Err(), name)
-				require.NoError(w, outer.Release(ctx), name)
-				require.Empty(w, p.inspect(name).Holders, name)
-			}
-		}
-	})
-}
-
 // The nested hold of one process in the outer hold of another.
 func TestEveryCombinationOfModesAcrossProcesses(t *testing.T) {
 	everywhere(t, func(w *world) {
