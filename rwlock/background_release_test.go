@@ -132,18 +132,6 @@ func TestAPairTakesOneRoundTrip(t *testing.T) {
 	}
 }
 
-// Without the option a pair takes two.
-func TestAReleaseIsWaitedForByDefault(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const way = 10 * time.Millisecond
-		p := w.ProcessAt(way)
-		p.WarmUp()
-		began := time.Now()
-		require.NoError(w, pairs["lease"](w, p, "n"))
-		require.Equal(w, 4*way, time.Since(began))
-	})
-}
-
 // forgetReleases has the server say to each release that it does not know the script: the release is sent again, and
 // what follows overtakes it.
 func forgetReleases(p *process) {
@@ -361,20 +349,6 @@ func TestCloseWaitsForReleasesInTheBackground(t *testing.T) {
 		require.Equal(w, limit, time.Since(began))
 		require.Len(w, failed.all(), 1)
 		require.ErrorIs(w, failed.all()[0], rwlock.ErrNoQuorum)
-	})
-}
-
-// A process that ends without Close may leave the lock to its TTL.
-func TestAReleaseInTheBackgroundOfAProcessThatEnds(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process(rwlock.WithBackgroundRelease())
-		lease := p.Take("n", rwlock.Write)
-		p.Die()
-		began := time.Now()
-		require.NoError(w, lease.Release(w.Ctx))
-		other := w.Process().Take("n", rwlock.Write)
-		require.InDelta(w, w.TTL, time.Since(began), float64(w.TTL/100))
-		w.Release(other)
 	})
 }
 

@@ -111,40 +111,6 @@ func TestHandOffsGoOnWithUserCodeBlocked(t *testing.T) {
 	})
 }
 
-// A hook may want what the caller of the locker holds at that moment.
-func TestHooksRunOnNoCallersGoroutine(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		mutex, given := make(chan struct{}, 1), make(chan struct{}) // of the user; given up where nothing goes on
-		hook := func(context.Context, rwlock.TraceEvent) {
-			select {
-			case mutex <- struct{}{}:
-				<-mutex
-			case <-given:
-			}
-		}
-		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Acquired: hook, Renewed: hook, Released: hook}))
-		over := make(chan struct{})
-		go func() {
-			defer close(over)
-			mutex <- struct{}{}
-			if lease, err := p.Lock(w.Ctx, "n"); err == nil {
-				_ = lease.Renew(w.Ctx)
-				_ = lease.Release(w.Ctx)
-			}
-			<-mutex
-		}()
-		limit := time.NewTimer(testkit.Patience)
-		defer limit.Stop()
-		select {
-		case <-over:
-		case <-limit.C:
-			close(given)
-			<-over
-			require.Fail(w, "Lock, Renew or Release waited for a hook")
-		}
-	})
-}
-
 // told is what the hooks of a locker were told, by hold, in the order in which they were.
 type told struct {
 	mu     sync.Mutex

@@ -1,12 +1,8 @@
 package rwlock_test
 
 import (
-	"context"
-	"fmt"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,86 +88,6 @@ func TestHandOffsInAClusterAreNoBroadcasts(t *testing.T) {
 			require.LessOrEqual(t, broadcasts(t, c)-before, n/3, "not one for each")
 		})
 	}
-}
-
-// working has lockers of processes of their own take these locks all the time, until it is ended.
-type working struct {
-	grants, faults   atomic.Int64
-	tokens           sync.Map
-	writers, readers map[string]*atomic.Int64
-	group            sync.WaitGroup
-	end              context.CancelFunc
-}
-
-func startWorking(t *testing.T, d testredis.Deployment, processes int, names ...string) *working {
-	ctx, cancel := context.WithCancel(t.Context())
-	w := &working{end: cancel, writers: make(map[string]*atomic.Int64), readers: make(map[string]*atomic.Int64)}
-	for _, name := range names {
-		w.writers[name], w.readers[name] = new(atomic.Int64), new(atomic.Int64)
-	}
-	for range processes {
-		l := clusterLocker(t, d)
-		for i := range 5 {
-			w.group.Go(func() {
-				for n := i; ctx.Err() == nil; n++ {
-					name := names[n%len(names)]
-					if n%2 == 0 {
-						w.hold(ctx, l.Lock, name, w.writers)
-					} else {
-						w.hold(ctx, l.RLock, name, w.readers)
-					}
-				}
-			})
-		}
-	}
-	t.Cleanup(w.stop)
-	return w
-}
-
-// hold takes the lock for a moment, and counts it as a fault if a token comes twice or somebody is beside a writer.
-func (w *working) hold(
-	ctx context.Context, lock func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error), name string,
-	mine map[string]*atomic.Int64,
-) {
-	lease, err := lock(ctx, name)
-	if err != nil {
-		return
-	}
-	mine[name].Add(1)
-	_, twice := w.tokens.LoadOrStore(fmt.Sprint(name, lease.Token()), true)
-	writers, readers := w.writers[name].Load(), w.readers[name].Load()
-	if lease.Err() == nil && (twice || writers > 1 || writers == 1 && readers > 0) {
-		w.faults.Add(1)
-	}
-	w.grants.Add(1)
-	time.Sleep(2 * time.Millisecond)
-	mine[name].Add(-1)
-	_ = lease.Release(context.Background())
-}
-
-// more waits for so many grants.
-func (w *working) more(t *testing.T, n int64) {
-	before := w.grants.Load()
-	require.Eventually(t, func() bool { return w.grants.Load() >= before+n }, testkit.Patience, time.Millisecond)
-}
-
-func (w *working) stop() {
-	w.end()
-	w.group.Wait()
-}
-
-// A planned failover of a shard loses nothing, so it breaks nothing: no token is given out twice, and nobody is let in
-// beside a writer. Messages of the new master arrive by way of the old one, too, who passes them on as its replica.
-func TestAPlannedFailoverBreaksNoPromise(t *testing.T) {
-	t.Parallel()
-	c := testredis.StartCluster(t, redisBinary(t), 1)
-	old := c.Masters()[0]
-	w := startWorking(t, c, 6, namesOf(c, old, 6)...)
-	w.more(t, 300)
-	c.Failover(old)
-	w.more(t, 1000)
-	w.stop()
-	require.Zero(t, w.faults.Load())
 }
 
 // In a Cluster an error names the node that has refused, and not all that there are.

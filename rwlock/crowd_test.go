@@ -21,9 +21,7 @@ import (
 // five words: its field twice, its record, and its member with the place. Each of 64 holds and of 64 sidelined waiters
 // that have expired is named three times. The rest is for itself: 8 commands where nothing has expired, else up to 20.
 const (
-	perRefresh   = 200
-	mostCommands = (64+64)*6 + perRefresh + 20
-	mostWords    = (64+64)*(24+3) + perRefresh*5 + 64
+	perRefresh = 200
 )
 
 // A crowd is more waiters of one process and lock than one refresh names: those behind the nearest have not asked.

@@ -355,20 +355,3 @@ func TestOutageOfManyLeasesIsNoFloodOfLines(t *testing.T) {
 		w.Mini.Recover()
 	})
 }
-
-// Renew is told within the node timeout that a server does not answer, also where no renewal was planned.
-func TestRenewOnDemandHasALimit(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		w.TTL = time.Hour
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
-		w.Pass(time.Minute)
-		p.Link.Hold(testredis.ToClient)
-		began := time.Now()
-		require.ErrorContains(w, lease.Renew(w.Ctx), "no reply")
-		require.Equal(w, time.Second, time.Since(began))
-		require.NoError(w, lease.Err())
-		p.Link.Restore()
-		require.NoError(w, lease.Renew(w.Ctx))
-	})
-}
