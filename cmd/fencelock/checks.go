@@ -143,7 +143,7 @@ func (p *patient) writes(ctx context.Context) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, p.target.timeout)
 	defer cancel()
-	err := transport.CheckWrite(bounded, p.client, p.key)
+	err := transport.CheckWrite(bounded, p.client, p.key).Error()
 	switch {
 	case err == nil:
 		p.report(ok, "writes", "accepted", "")

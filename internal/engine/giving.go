@@ -140,15 +140,12 @@ func (r *release) Receive(result rueidis.RedisResult, sent clock.Instant) {
 // answered applies the answer. A release that failed is retried in the background until the hold has expired. It may
 // have run: the second run then finds the hold gone, and touches no other hold.
 func (r *release) answered(result rueidis.RedisResult, sent clock.Instant) (had bool, failure *NodeFailure) {
-	m, adopts := r.of.m, r.job != nil && r.job.by == adopting
-	if !adopts {
-		result = transport.OfAnyServer(result)
-	}
+	m := r.of.m
 	reply, err := wire.ReadRelease(result)
 	if err != nil {
 		again := *r
 		again.job, again.onAnswer = nil, nil
-		if !adopts || !r.job.postpone(&again, err) {
+		if r.job == nil || r.job.by != adopting || !r.job.postpone(&again, err) {
 			r.of.retry(&again, err)
 		}
 		failed := failureOf(m, r.key, m.Explain(err))
@@ -162,7 +159,7 @@ func (r *release) answered(result rueidis.RedisResult, sent clock.Instant) (had 
 // confirmed is called for a master's answer that it does not have the hold any more.
 func (r *release) confirmed(reply wire.ReleaseReply) {
 	m := r.of.m
-	if !m.Standalone() {
+	if !m.Standalone {
 		r.of.recent.note(r)
 	}
 	if reply.Broken != nil {
@@ -366,7 +363,7 @@ func (r *release) posting(keys, args []string, proposal int64) posting {
 	m := r.of.m
 	return posting{m, transport.Call{
 		Script: r.of.e.scripts.of(m).releaseOf(r.job.h), Keys: keys, Vote: m.Vote(proposal), Args: args,
-		To: r, Urgent: true,
+		To: r, Urgent: true, AnyServer: r.job.by != adopting,
 	}}
 }
 

@@ -120,7 +120,6 @@ func (a Admin) view(ctx context.Context, m *transport.Master, name string) View 
 	defer cancel()
 	k := a.e.keys.All(a.e.keys.Of(name))
 	r, sent := m.Do(bounded, a.e.scripts.of(m).inspect, k.OfLock(), wire.Vote{}, nil)
-	r = transport.OfAnyServer(r) // a view is no vote, so it does not matter which connection has it
 	reply, err := wire.ReadInspect(r)
 	if err == nil {
 		err = m.At(k[0]).Replica(bounded, k[1])

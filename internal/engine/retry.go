@@ -244,7 +244,7 @@ func (q *releaseQueue) sendLocked(most int, urgent bool) {
 		m.Post(transport.Call{
 			Script: e.scripts.of(m).release, Keys: e.keys.ForCall(first.key), Vote: m.Vote(proposal), Args: release.Args(nil),
 			To:     transport.ReceiverFunc(func(result rueidis.RedisResult, _ clock.Instant) { q.answered(batch, result) }),
-			Urgent: urgent,
+			Urgent: urgent, AnyServer: true,
 		})
 	}
 	if q.underWay == 0 && len(q.waiting) == 0 { // all have expired: no answer will arrive that would end the backoff
@@ -278,7 +278,7 @@ func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*release) {
 // belongs to the node, and one answer shows that it is over.
 func (q *releaseQueue) answered(batch []*release, result rueidis.RedisResult) {
 	e := q.p.e
-	reply, err := wire.ReadRelease(transport.OfAnyServer(result))
+	reply, err := wire.ReadRelease(result)
 	if err == nil {
 		for _, r := range batch {
 			r.confirmed(reply)

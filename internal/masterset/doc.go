@@ -45,7 +45,7 @@
 //	the id in a vote    a vote that is made after a new connection was opened names the id "?", until the marker has
 //	                    been read over that connection (transport: Vote)
 //	the connection      the answer to a vote that was made before, and left over the new connection, is discarded
-//	                    (transport: otherConnection); where nothing else is wrong, the request is sent again once the
+//	                    (transport: errReconnected); where nothing else is wrong, the request is sent again once the
 //	                    marker was read, and what is posted meanwhile waits for that too (transport: Repeater, untilRead)
 //	a hand-off          is not trusted until the marker has been read over the current connection (transport: Identified)
 //	the digest          scripts are salted with the id of the set and the run id. A new process learns such a script only

@@ -102,7 +102,7 @@ func (s *Set) askOne(ctx context.Context, i int, r *request) reply {
 		answer, sent, dials = call()
 	}
 	// The refusal of a cluster's node is an answer too: it shows what the master is.
-	if transport.FromCluster(answer.err) && m.Standalone() {
+	if transport.FromCluster(answer.err) && m.Standalone {
 		answer = reply{cluster: true}
 	}
 	if answer.dials = dials; m.Dials() != dials && answer.err == nil {

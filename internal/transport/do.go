@@ -26,11 +26,11 @@ func (m *Master) Do(
 ) (r rueidis.RedisResult, sent clock.Instant) {
 	n := m.At(keys[0])
 	sent = m.cfg.Clock.Now()
-	if _, cause := n.health.urgent(sent.Mono); cause != nil {
+	if _, cause := n.urgent(sent.Mono); cause != nil {
 		return rueidis.NewErrorResult(m.notSent(cause)), sent
 	}
 	switch {
-	case n.connected(sent):
+	case (n.m.tuned || n.answers.Load() >= warm) && n.clock.answeredWithin(recently, sent):
 		r, sent = n.sendAtOnce(ctx, s, keys, vote, args)
 	case s.votes:
 		r, sent = n.queue(ctx, s, keys, vote, args)
@@ -72,10 +72,6 @@ const recently = 100 * time.Millisecond
 // warm is the number of consecutive answers after which each of a client's connections has almost certainly been
 // dialled: with rueidis' default of four connections, one is missed once in 25 million times.
 const warm = 64
-
-func (n *Node) connected(now clock.Instant) bool {
-	return (n.m.tuned != nil || n.answers.Load() >= warm) && n.clock.answeredWithin(recently, now)
-}
 
 // look sends a call without a vote on a goroutine of its own, and returns when ctx ends. It does not share a dial of
 // the pipeline, which may have failed just before the link came back: what waits for the marker must not wait longer
@@ -162,8 +158,7 @@ func (n *Node) send(
 	if _, dated := ctx.Deadline(); dated {
 		ctx = withoutDeadline{ctx}
 	}
-	mode := sendMode{}
-	for then := resend; then == resend; {
+	for mode := (sendMode{}); ; {
 		client := n.client
 		if mode.routed {
 			client = n.m.client
@@ -173,9 +168,16 @@ func (n *Node) send(
 		if mode.routed {
 			n.answeredByOther()
 		}
-		mode, then = n.next(mode, r, true)
+		err := r.Error()
+		if err == nil {
+			return r, sent
+		}
+		next, then := n.next(mode, err, true)
+		if then != resend {
+			return n.nameFailure(ctx, r, sent), sent
+		}
+		mode = next
 	}
-	return n.nameFailure(ctx, r, sent), sent
 }
 
 // Script is a program to send: by its digest, or as its source if the server does not know it.
@@ -271,7 +273,7 @@ const (
 	split               // the call did not run: send it as calls of one lock each; a call of one lock is delivered
 )
 
-// next decides what follows from a reply to a call of this node, whatever sent it: a caller, the pipeline, or the
+// next decides what follows from the error of a call of this node, whatever sent it: a caller, the pipeline, or the
 // pipeline of replicated calls. Each mode is tried once, so the retries end. If the reply indicates a change of the
 // servers of a Cluster, next requests a new slot map.
 //
@@ -280,11 +282,7 @@ const (
 //
 // Every step except deliver implies that the call did not run, with one exception: a call on a client that has given up
 // its server may have run. To send it again is safe, because every script may run twice.
-func (n *Node) next(mode sendMode, r rueidis.RedisResult, clientFollows bool) (sendMode, step) {
-	err := r.Error()
-	if err == nil {
-		return mode, deliver
-	}
+func (n *Node) next(mode sendMode, err error, clientFollows bool) (sendMode, step) {
 	next := mode
 	switch kind := kindOf(err); {
 	case n.direct && errors.Is(err, rueidis.ErrClosing):
@@ -295,7 +293,7 @@ func (n *Node) next(mode sendMode, r rueidis.RedisResult, clientFollows bool) (s
 		next.source = true
 	case kind == crossSlot:
 		return mode, split
-	case kind == migrating && !n.m.Standalone():
+	case kind == migrating && !n.m.Standalone:
 		if !mode.lockOnly {
 			next.lockOnly, next.routed = true, clientFollows
 		}

@@ -5,35 +5,28 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // connections holds what a master's client reports of its connections, and the identity of the master that they lead
 // to.
 type connections struct {
+	connected
 	cfg      *Config
-	tuned    connected // nil for a client that is not from Dial
+	tuned    bool // the client counts its connections
 	identity atomic.Pointer[identity]
 	unread   atomic.Pointer[unread]
 }
 
-// Dials returns how many connections the client has opened, 0 if the client does not count them.
-func (c *connections) Dials() uint64 {
-	if c.tuned == nil {
-		return 0
-	}
-	return c.tuned.Dials()
-}
+// uncounted is of a client that does not count its connections.
+type uncounted struct{ closes bool }
 
-// lastDials returns zero values for a client that is not from Dial.
-func (c *connections) lastDials() (newest, call string, next <-chan struct{}) {
-	if c.tuned == nil {
-		return "", "", nil
-	}
-	return c.tuned.LastDials()
-}
+func (uncounted) Dials() uint64 { return 0 }
+
+func (uncounted) LastDials() (newest, call string, next <-chan struct{}) { return "", "", nil }
+
+// Closed reports whether a connection that is closed says that the client was closed.
+func (u uncounted) Closed() bool { return u.closes }
 
 // identity is the vote with the id that the marker of one of several masters states, and the connection over which the
 // marker was read.
@@ -46,7 +39,7 @@ type identity struct {
 func (c *connections) identify(id string, dials uint64) (changed bool) {
 	now := &identity{dials, wire.Vote{
 		Seen: id, Quarantine: wire.FormatMillis(c.cfg.Quarantine),
-		Check: c.tuned == nil, // another server may answer at any time: each script checks its run id
+		Check: !c.tuned, // another server may answer at any time: each script checks its run id
 	}}
 	before := c.identity.Swap(now)
 	return before == nil || *before != *now
@@ -99,34 +92,15 @@ func (c *connections) untilRead(now time.Duration) time.Duration {
 	return max(wait.until-now, 0)
 }
 
-// reconnected is the answer of one of several masters to a request that may have gone over a different connection than
-// the one for which the caller's vote was made, and so to another server.
-type reconnected struct{ reply rueidis.RedisResult }
+// The answers of one of several masters after which its marker has to be read before the next request.
+var (
+	// The request may have gone over a different connection than its vote was made for, and so to another server.
+	errReconnected = errors.New("connection replaced during the request")
+	// A renewal by a client that has not read the current marker.
+	errStaleMarker = errors.New("marker changed; reading it again")
+)
 
-func (*reconnected) Error() string { return "connection replaced during the request" }
-
-// OfAnyServer returns the reply of the server that has run the request, whichever that is. A view may count it, and a
-// release: that the connection is replaced just after a release leaves no other state.
-func OfAnyServer(r rueidis.RedisResult) rueidis.RedisResult {
-	if replaced, ok := r.NonRedisError().(*reconnected); ok {
-		return replaced.reply
-	}
-	return r
-}
-
-// errStaleMarker is the answer of one of several masters to a renewal by a client that has not read the master's
-// current marker.
-var errStaleMarker = errors.New("marker changed; reading it again")
-
-// StaleMarker reports whether the marker of a master has to be read before the next request: either the request may
-// have gone over a different connection than its vote was made for, or the master has refused it because of its marker.
+// StaleMarker reports whether err is such an answer.
 func StaleMarker(err error) bool {
-	_, replaced := err.(*reconnected)
-	return replaced || errors.Is(err, errStaleMarker)
-}
-
-// otherConnection reports whether an answer of one of several masters may have come over a connection that was opened
-// since the request was sent.
-func (c *connections) otherConnection(before uint64, r rueidis.RedisResult) bool {
-	return c.cfg.Quarantine > 0 && r.NonRedisError() == nil && c.Dials() != before
+	return errors.Is(err, errReconnected) || errors.Is(err, errStaleMarker)
 }

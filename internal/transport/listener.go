@@ -117,7 +117,7 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 // stand returns when the connection is lost or leads to the wrong server. For a standalone server with one address, a
 // connection for calls that is dialled to another machine than before shows that the name has moved.
 func (l *listener) stand(ctx context.Context, sub subscription, broken <-chan error, taken <-chan struct{}) {
-	here, before, dialled := l.m.lastDials()
+	here, before, dialled := l.m.LastDials()
 	for {
 		select {
 		case <-broken:
@@ -130,8 +130,8 @@ func (l *listener) stand(ctx context.Context, sub subscription, broken <-chan er
 		case <-dialled:
 		}
 		var call string
-		_, call, dialled = l.m.lastDials()
-		if !l.right(sub) || l.renamed.Load() || l.m.Standalone() && call != before && call != here {
+		_, call, dialled = l.m.LastDials()
+		if !l.right(sub) || l.renamed.Load() || l.m.Standalone && call != before && call != here {
 			return
 		}
 	}
@@ -279,14 +279,14 @@ func (l *listener) subscription() (subscription, bool) {
 	case l.sharded():
 		channel, ok := channelIn(plain, func(slot uint16) bool { return l.m.slots.Load().owner(slot) == l.n })
 		return subscription{l.n.client, l.n, l.n.addr, channel, wire.Sharded(channel)}, ok
-	case l.m.cluster():
+	case l.m.cluster:
 		s := subscription{l.m.client, nil, "", plain, wire.Uncounted(plain)}
 		if nodes := l.m.direct(); len(nodes) > 0 {
 			n := nodes[rand.N(len(nodes))]
 			s.client, s.at = n.client, n.addr
 		}
 		return s, true
-	case l.m.Standalone():
+	case l.m.Standalone:
 		return subscription{l.m.client, l.n, "", plain, wire.Published(plain)}, true
 	default:
 		return subscription{l.m.client, l.n, l.m.Addr(), plain, wire.Published(plain)}, true
@@ -310,7 +310,7 @@ func (l *listener) right(s subscription) bool {
 	switch {
 	case l.sharded():
 		return l.m.slots.Load().owner(slotOf(s.channel)) == l.n
-	case !l.m.cluster():
+	case !l.m.cluster:
 		return s.at == "" || s.at == l.m.Addr()
 	}
 	nodes := l.m.direct()
@@ -320,7 +320,7 @@ func (l *listener) right(s subscription) bool {
 // isFromServer reports whether a message that names this process, in the form of the scripts, was sent by the server
 // that the listener is connected to, and that this server answers now. A standalone server is assumed to stay the same.
 func (l *listener) isFromServer(process string) bool {
-	if l.m.Standalone() {
+	if l.m.Standalone {
 		return true
 	}
 	h := l.state.Load()

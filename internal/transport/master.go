@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -46,7 +47,9 @@ type Config struct {
 // Master is one Redis that decides for itself: a standalone server, a Sentinel group or a Cluster. It routes each call
 // by its first key to one of its nodes.
 type Master struct {
-	Index int
+	Index      int
+	Standalone bool // always the same server
+	cluster    bool
 	connections
 	topology
 	client rueidis.Client
@@ -56,9 +59,14 @@ type Master struct {
 
 // NewMaster returns a master. The caller has to call Run in a goroutine.
 func NewMaster(cfg *Config, index int, client rueidis.Client) *Master {
-	m := &Master{Index: index, client: client, connections: connections{cfg: cfg}}
+	m := &Master{
+		Index: index, client: client, connections: connections{cfg: cfg},
+		Standalone: client.Mode() == rueidis.ClientModeStandalone, cluster: client.Mode() == rueidis.ClientModeCluster,
+	}
 	m.topology.m, m.doubt, m.watched = m, make(chan struct{}, 1), m.Addr()
-	m.tuned, _ = client.(connected)
+	if m.connected, m.tuned = client.(connected); !m.tuned {
+		m.connected = uncounted{closes: m.Standalone}
+	}
 	m.home = newNode(m, "", nil)
 	m.identify(wire.SeenNone, 0)
 	return m
@@ -81,11 +89,6 @@ func (m *Master) Disown(dials uint64) (changed bool) { return m.SetIdentity(wire
 func (m *Master) Addr() string {
 	return strings.Join(slices.Sorted(maps.Keys(m.client.Nodes())), ",")
 }
-
-// Standalone reports whether the master is always the same server.
-func (m *Master) Standalone() bool { return m.client.Mode() == rueidis.ClientModeStandalone }
-
-func (m *Master) cluster() bool { return m.client.Mode() == rueidis.ClientModeCluster }
 
 // At returns the node that answers for this key, as far as is known.
 func (m *Master) At(key string) *Node {
@@ -130,9 +133,9 @@ func (m *Master) MaxServerTime(key string, from *Node, process string, now clock
 // Run sends the posted calls until the engine gives up on the masters. After that nothing is sent.
 func (m *Master) Run() {
 	switch { // the servers that answer are tracked, if they can change
-	case m.cluster():
+	case m.cluster:
 		m.cfg.Spawn(m.watchSlots)
-	case !m.Standalone():
+	case !m.Standalone:
 		m.cfg.Spawn(m.watchAddress)
 	}
 	m.home.run()
@@ -252,10 +255,11 @@ func (m *Master) Listened() <-chan struct{} { return m.home.listener.tried }
 // Route returns how messages about this key reach this process. The route is uncounted before the first waiter's
 // subscription stands, and if messages are not available.
 func (m *Master) Route(key string) wire.Route {
-	if l := m.listenerOf(key); l != nil {
-		return l.state.Load().route
+	l := m.home.listener
+	if m.cluster {
+		l = cmp.Or(m.listenerOf(key), l)
 	}
-	return m.home.listener.state.Load().route
+	return l.state.Load().route
 }
 
 // SubscriptionDown reports whether messages about this key are not available.
@@ -267,7 +271,7 @@ func (m *Master) SubscriptionDown(key string) bool {
 // listenerOf returns nil if the node to listen to is not known so far.
 func (m *Master) listenerOf(key string) *listener {
 	switch {
-	case m.plain.Load() || !m.cluster():
+	case m.plain.Load() || !m.cluster:
 		return m.home.listener
 	case m.slots.Load() == nil:
 		return nil
@@ -302,10 +306,10 @@ func (m *Master) Permanent(err error) bool {
 	case moved, ask, migrating, clusterDown:
 		// A client of the cluster follows MOVED and ASK, and the remaining refusals pass. A client of a single server
 		// does not follow them.
-		return m.Standalone()
+		return m.Standalone
 	case readOnly:
 		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has not followed so far.
-		return m.Standalone()
+		return m.Standalone
 	default:
 		return false
 	}
@@ -314,13 +318,7 @@ func (m *Master) Permanent(err error) bool {
 // isClosed reports whether a request failed since the master's client was closed, which is final. That of a Sentinel
 // group or a Cluster fails so also while it changes servers, so it has to say that it was closed.
 func (m *Master) isClosed(err error) bool {
-	if !errors.Is(err, rueidis.ErrClosing) {
-		return false
-	}
-	if m.tuned != nil {
-		return m.tuned.Closed()
-	}
-	return m.Standalone()
+	return errors.Is(err, rueidis.ErrClosing) && m.Closed()
 }
 
 // Explain returns the failure of a request to this master in the form that is reported to a user.
@@ -328,7 +326,7 @@ func (m *Master) Explain(err error) error {
 	switch {
 	case m.isClosed(err):
 		return &Advised{err, closedAdvice}
-	case m.Standalone() && FromCluster(err):
+	case m.Standalone && FromCluster(err):
 		return &Advised{err, ClusterAdvice}
 	case m.cfg.Quarantine > 0 && kindOf(err) == crossSlot:
 		return &Advised{err, slotsAdvice}

@@ -18,13 +18,13 @@ import (
 // delays no request to another node. A standalone server and a Sentinel group are one node. A Cluster has one node for
 // each server that owns slots, and one more (home) for requests while the owner of a slot is unknown.
 type Node struct {
-	m         *Master
-	addr      string          // "" for home: the client decides which server answers
-	client    rueidis.Client  // reaches this server only, if the node is direct
-	direct    bool            // else client is the master's
-	life      context.Context // ends when the node has no slots any more, or when the engine gives up
-	end       context.CancelFunc
-	health    health
+	m      *Master
+	addr   string          // "" for home: the client decides which server answers
+	client rueidis.Client  // reaches this server only, if the node is direct
+	direct bool            // else client is the master's
+	life   context.Context // ends when the node has no slots any more, or when the engine gives up
+	end    context.CancelFunc
+	health
 	clock     serverClock
 	answers   atomic.Int64 // consecutive, without a failed request
 	met       atomic.Bool  // OnFirstAnswer was called for the server
@@ -44,7 +44,7 @@ func newNode(m *Master, addr string, client rueidis.Client) *Node {
 	if !n.direct {
 		n.client = m.client
 	}
-	n.separated.Store(m.cluster())
+	n.separated.Store(m.cluster)
 	n.life, n.end = m.cfg.Life, func() {}
 	if addr != "" {
 		n.life, n.end = context.WithCancel(m.cfg.Life)
@@ -83,23 +83,12 @@ func (n *Node) Addr() string {
 	return n.addr
 }
 
-// Backoff returns why work for this server that nobody waits for is put off, and until when. The cause is nil if it is
-// not.
-func (n *Node) Backoff(now time.Duration) (until time.Duration, cause error) {
-	return n.health.backoff(now)
-}
-
 // Ended reports whether the node has no slots any more: no further request goes to it.
 func (n *Node) Ended() bool { return n.life.Err() != nil }
 
-// Failing reports whether the last request to the server got no answer.
-func (n *Node) Failing() bool { return n.health.failing() }
-
 // answered records an answer. A refusal is an answer too.
 func (n *Node) answered() {
-	if n.health.failing() {
-		n.health.succeeded()
-	}
+	n.succeeded()
 	if !n.met.Load() && n.met.CompareAndSwap(false, true) {
 		n.m.cfg.OnFirstAnswer(n)
 	}
@@ -110,7 +99,7 @@ func (n *Node) unanswered(cause error) {
 	n.answers.Store(0)
 	n.clock.doubt()
 	if cause != nil {
-		n.health.failed(n.m.cfg.Clock.Now().Mono, cause)
+		n.failed(n.m.cfg.Clock.Now().Mono, cause)
 		n.m.suspect()
 	}
 }
@@ -166,14 +155,15 @@ func Backoff(failures int) time.Duration {
 	return wait/2 + rand.N(wait/2+1)
 }
 
-func (h *health) failing() bool {
+// Failing reports whether the last request to the server got no answer.
+func (h *health) Failing() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failures > 0
 }
 
-// backoff returns why work that nobody waits for is put off, and until when. The cause is nil if it is not.
-func (h *health) backoff(now time.Duration) (until time.Duration, cause error) {
+// Backoff returns why work that nobody waits for is put off, and until when. The cause is nil if it is not.
+func (h *health) Backoff(now time.Duration) (until time.Duration, cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now < h.retryAt {
@@ -196,10 +186,10 @@ func (h *health) urgent(now time.Duration) (until time.Duration, cause error) {
 
 // Refuses returns why a call that must not wait for the next attempt fails now, as it does in Master.Do, or nil.
 func (n *Node) Refuses(now time.Duration) error {
-	n.health.mu.Lock()
-	defer n.health.mu.Unlock()
-	if cause := n.health.cause; cause != nil && now < n.health.triedAt+urgentGap {
-		return n.m.notSent(cause)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cause != nil && now < n.triedAt+urgentGap {
+		return n.m.notSent(n.cause)
 	}
 	return nil
 }
@@ -207,14 +197,14 @@ func (n *Node) Refuses(now time.Duration) error {
 // Replica returns the refusal of a server that is a replica, or nil. What a replica shows is not what its master has:
 // while it synchronizes it may be empty.
 func (n *Node) Replica(ctx context.Context, key string) error {
-	return onlyReadOnly(CheckWrite(ctx, n.client, key))
+	return onlyReadOnly(CheckWrite(ctx, n.client, key).Error())
 }
 
 // EvictionPolicy returns the server's maxmemory-policy, and whether its memory is limited, without which it evicts
 // nothing. The policy is not known if the server does not tell: the user of the locks may not be allowed to ask, and of
 // a Cluster it is not known which server answers for all slots.
 func (n *Node) EvictionPolicy(ctx context.Context) (policy string, limited, known bool) {
-	if !n.direct && n.m.cluster() {
+	if !n.direct && n.m.cluster {
 		return "", false, false
 	}
 	text, err := n.client.Do(withoutDeadline{ctx}, n.client.B().Info().Section("memory").Build()).ToString()

@@ -23,6 +23,8 @@ type Call struct {
 	To     Receiver
 	Urgent bool // a user waits for it: also tried during a backoff
 
+	AnyServer bool // its answer counts over any connection: whichever server has run it, no other state follows
+
 	Replicated bool // the answer is *Unreplicated if it ran and too few replicas confirmed it
 
 	Hold string // that the call asks for; "" if it asks for none, or has left before
@@ -254,10 +256,10 @@ func (p *pipeline) handOn() {
 // fail at once, and so do urgent ones beyond callsKept. All other calls wait for the next attempt.
 func (p *pipeline) take(into []Call) (batch []Call, renews bool, later time.Duration) {
 	now := p.n.m.cfg.Clock.Now()
-	_, cause := p.n.health.backoff(now.Mono)
+	_, cause := p.n.Backoff(now.Mono)
 	p.mu.Lock()
 	p.called = false
-	if refused := append(p.first.takeRefused(cause), p.calls.takeRefused(cause)...); len(refused) > 0 {
+	if refused := p.takeRefused(cause); len(refused) > 0 {
 		p.mu.Unlock()
 		for _, c := range refused {
 			c.To.Receive(rueidis.NewErrorResult(p.n.m.notSent(cause)), now)
@@ -269,10 +271,10 @@ func (p *pipeline) take(into []Call) (batch []Call, renews bool, later time.Dura
 	unread := false
 	if p.mayTake() {
 		wait := p.n.m.untilRead(now.Mono)
-		unread = wait > 0 && !p.n.health.failing()
+		unread = wait > 0 && !p.n.Failing()
 		if unread && len(p.first) == 0 {
 			later = wait
-		} else if at, refused := p.n.health.urgent(now.Mono); refused != nil {
+		} else if at, refused := p.n.urgent(now.Mono); refused != nil {
 			later = at - now.Mono
 		} else {
 			if !p.renewing && !unread {
@@ -298,6 +300,28 @@ func (p *pipeline) take(into []Call) (batch []Call, renews bool, later time.Dura
 		r.Done(false, &NoReply{After: 0}, now)
 	}
 	return batch, len(due) > 0, later
+}
+
+// takeRefused takes out, under mu, the calls that fail during a backoff for this cause; none without a cause. Of the
+// urgent ones these are the last: over a quorum the callers go on without this server, and more of them come than it
+// fails to answer.
+func (p *pipeline) takeRefused(cause error) (refused []Call) {
+	if cause == nil {
+		return nil
+	}
+	for _, q := range []*callQueue{&p.first, &p.calls} {
+		kept := (*q)[:0]
+		for _, c := range *q {
+			if c.Urgent && len(kept) < callsKept {
+				kept = append(kept, c)
+			} else {
+				refused = append(refused, c)
+			}
+		}
+		clear((*q)[len(kept):])
+		*q = kept
+	}
+	return refused
 }
 
 // mayTake reports whether there is something to send, under mu.
@@ -329,26 +353,6 @@ func takeRenewals(waiting *[]*Renewal, now clock.Instant, n int) (due, obsolete 
 
 // callQueue has calls of a pipeline in their order, under its mutex.
 type callQueue []Call
-
-// takeRefused takes out the calls that fail during a backoff for this cause; none without a cause. Of the urgent ones
-// these are the last: over a quorum the callers go on without this server, and more of them come than it fails to
-// answer.
-func (q *callQueue) takeRefused(cause error) (refused []Call) {
-	if cause == nil {
-		return nil
-	}
-	kept := (*q)[:0]
-	for _, c := range *q {
-		if c.Urgent && len(kept) < callsKept {
-			kept = append(kept, c)
-		} else {
-			refused = append(refused, c)
-		}
-	}
-	clear((*q)[len(kept):])
-	*q = kept
-	return refused
-}
 
 // take appends at most so many of the first calls to a batch.
 func (q *callQueue) take(batch []Call, most int) []Call {

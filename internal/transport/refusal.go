@@ -209,13 +209,9 @@ func Cure(err error) string {
 	return ""
 }
 
-// CheckWrite returns why the server of the key takes no writes now, or nil: READONLY, OOM, NOREPLICAS, MISCONF,
+// CheckWrite fails if the server of the key takes no writes now: READONLY, OOM, NOREPLICAS, MISCONF,
 // CLUSTERDOWN or a right that is missing. It writes nothing: with XX a member that is not there is not added.
-func CheckWrite(ctx context.Context, client rueidis.Client, key string) error {
-	return checkWrite(ctx, client, key).Error()
-}
-
-func checkWrite(ctx context.Context, client rueidis.Client, key string) rueidis.RedisResult {
+func CheckWrite(ctx context.Context, client rueidis.Client, key string) rueidis.RedisResult {
 	return client.Do(withoutDeadline{ctx}, client.B().Arbitrary("ZADD").Keys(key).Args("XX", "0", "-").Build())
 }
 

@@ -76,7 +76,7 @@ func TestWhatOneServerRefusesForGoodPassesBehindSentinelAndInACluster(t *testing
 				mini.Miniredis().SetError(text)
 				err := b.do(context.Background())
 				require.Equal(t, permanent, b.Permanent(err), "%s, %s", text, mode)
-				require.Equal(t, permanent, b.Standalone())
+				require.Equal(t, permanent, b.Standalone)
 				advised := strings.Contains(b.Explain(err).Error(), "InitAddress")
 				require.Equal(t, permanent && transport.FromCluster(err), advised, "%s, %s", text, mode)
 				require.ErrorIs(t, b.Explain(err), err)

@@ -210,7 +210,7 @@ func TestInAClusterEveryLockIsACallOfItsOwn(t *testing.T) {
 		}
 		synctest.Wait()
 		require.ElementsMatch(t, [][]string{{hold(0)}, {hold(1)}, {hold(2)}}, calls())
-		require.False(t, b.Standalone())
+		require.False(t, b.Standalone)
 	})
 }
 

@@ -102,7 +102,7 @@ func (s *sender) end() {
 func (s *sender) send(batch []Call) {
 	ctx := s.begin()
 	defer s.end()
-	if !s.hasCaughtUp(ctx) {
+	if s.lag != nil && !s.hasCaughtUp(ctx) {
 		s.refuse(batch)
 		return
 	}
@@ -122,18 +122,14 @@ func (s *sender) send(batch []Call) {
 	}
 }
 
-// repeats reports whether a call is sent again because its connection was replaced, and keeps it for that.
-func (s *sender) repeats(c Call, dials uint64, r rueidis.RedisResult) bool {
-	m := s.p.n.m
-	to, may := c.To.(Repeater)
-	if !may || !m.otherConnection(dials, r) {
-		return false
-	}
-	now := m.cfg.Clock.Now().Mono
+// repeats reports whether a call whose connection was replaced is sent again, and keeps it for that.
+func (s *sender) repeats(c Call) bool {
+	cfg := s.p.n.m.cfg
+	now := cfg.Clock.Now().Mono
 	if c.until == 0 {
-		c.until = now + m.cfg.SlowCallAfter
+		c.until = now + cfg.SlowCallAfter
 	}
-	if now > c.until || !to.Repeats() {
+	if to, may := c.To.(Repeater); !may || now > c.until || !to.Repeats() {
 		return false
 	}
 	s.p.n.answered()
@@ -236,18 +232,22 @@ func (s *sender) exchange(ctx context.Context, now parcel, again *parcels) {
 			again.add(sendMode{}, *c)
 			return
 		}
-		if s.repeats(*c, dials, r) {
+		// An answer of one of several masters may have come over a connection that was opened since the request was sent.
+		replaced := m.cfg.Quarantine > 0 && r.NonRedisError() == nil && m.Dials() != dials
+		if replaced && s.repeats(*c) {
 			return
 		}
-		mode, then := p.n.next(now.mode, r, !p.replicates)
-		switch {
-		case then == resend:
-			again.add(mode, *c)
-			return
-		case then == split && c.split != nil:
-			p.n.separate(r.Error())
-			again.add(mode, c.split()...)
-			return
+		if err := r.Error(); err != nil {
+			mode, then := p.n.next(now.mode, err, !p.replicates)
+			switch {
+			case then == resend:
+				again.add(mode, *c)
+				return
+			case then == split && c.split != nil:
+				p.n.separate(err)
+				again.add(mode, c.split()...)
+				return
+			}
 		}
 		if ctx.Err() != nil && r.NonRedisError() != nil {
 			r = rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
@@ -258,8 +258,8 @@ func (s *sender) exchange(ctx context.Context, now parcel, again *parcels) {
 		} else {
 			p.n.answered()
 		}
-		if m.otherConnection(dials, r) {
-			r = rueidis.NewErrorResult(&reconnected{r})
+		if replaced && !c.AnyServer {
+			r = rueidis.NewErrorResult(errReconnected)
 		}
 		c.To.Receive(r, sent)
 	}
@@ -370,9 +370,6 @@ func (e *Unreplicated) Error() string {
 // It sends WAIT once more with a short timeout, which an idle server extends to a tenth of a second. If the server does
 // not report, the next batch finds the reason.
 func (s *sender) hasCaughtUp(ctx context.Context) bool {
-	if s.lag == nil {
-		return true
-	}
 	client, need := s.p.n.client, int64(s.lag.Need)
 	got, err := client.Do(ctx, client.B().Wait().Numreplicas(need).Timeout(1).Build()).AsInt64()
 	if err == nil && got < need {
@@ -395,7 +392,7 @@ func (s *sender) refuse(batch []Call) {
 func (s *sender) roundTripReplicated(
 	ctx context.Context, batch []Call, mode sendMode, dials uint64,
 ) (results []rueidis.RedisResult) {
-	if client := s.p.n.client; !mode.routed && !mode.lockOnly && (s.p.n.direct || !s.p.n.m.cluster()) {
+	if client := s.p.n.client; !mode.routed && !mode.lockOnly && (s.p.n.direct || !s.p.n.m.cluster) {
 		results, s.lag = s.confirmed(client.DoMulti(ctx, append(s.commands(client, batch, mode, dials), s.wait(client))...))
 		return results
 	}
@@ -423,7 +420,7 @@ func (s *sender) roundTripOfOne(ctx context.Context, c Call, mode sendMode, dial
 	case mode.asking:
 		asking := client.B().Arbitrary("ASKING").Build()
 		return first(client.DoMulti(ctx, append(rueidis.Commands{asking}, commands...)...)[1:])
-	case mode.to == "" && !s.p.n.direct && s.p.n.m.cluster():
+	case mode.to == "" && !s.p.n.direct && s.p.n.m.cluster:
 		// The client decides which server answers, and a redirection would separate the call from its WAIT. A dedicated
 		// client follows no redirection.
 		_ = client.Dedicated(func(dedicated rueidis.DedicatedClient) error {

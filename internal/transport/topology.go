@@ -109,7 +109,7 @@ func (t *topology) watchAddress() {
 			every = addressSoon
 		}
 		timer.Reset(every)
-		_, _, dialled := t.m.lastDials()
+		_, _, dialled := t.m.LastDials()
 		select {
 		case <-timer.C:
 		case <-t.doubt:
@@ -125,7 +125,7 @@ func (t *topology) watchAddress() {
 			home.answers.Store(0)
 			home.met.Store(false)
 			home.clock.forget(t.m.cfg.Clock.Now().Mono)
-			home.health.succeeded()
+			home.succeeded()
 			home.listener.look()
 			t.m.cfg.OnMoved(t.m)
 		}
@@ -276,7 +276,7 @@ type Shard struct {
 // Shards returns the servers that have the master's keys now. As long as version stays the same, no key has moved from
 // one server to another.
 func (t *topology) Shards() (all []Shard, version string, err error) {
-	if !t.m.cluster() {
+	if !t.m.cluster {
 		addr := t.m.Addr()
 		return []Shard{{addr, t.m, t.m.client}}, fmt.Sprint(addr, t.m.Dials()), nil
 	}
@@ -300,7 +300,7 @@ func (s Shard) FindKey(ctx context.Context, keys iter.Seq[string]) (key string, 
 	}
 	for key = range keys {
 		sent := s.m.cfg.Clock.Now()
-		err = s.m.home.nameFailure(ctx, checkWrite(ctx, s.client, key), sent).Error()
+		err = s.m.home.nameFailure(ctx, CheckWrite(ctx, s.client, key), sent).Error()
 		if refusal, refused := rueidis.IsRedisErr(err); refused {
 			if _, elsewhere := refusal.IsMoved(); elsewhere {
 				continue
@@ -333,7 +333,7 @@ func (s Shard) Scan(ctx context.Context, pattern string, cursor uint64) (keys []
 
 // Replica is as that of a Node.
 func (s Shard) Replica(ctx context.Context, key string) error {
-	return onlyReadOnly(CheckWrite(ctx, s.client, key))
+	return onlyReadOnly(CheckWrite(ctx, s.client, key).Error())
 }
 
 // slotServers returns all servers in the order in which to ask them: first the slot owners that have answered a moment
