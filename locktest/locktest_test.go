@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/locktest"
@@ -253,3 +254,5 @@ func TestServersAreApart(t *testing.T) {
 	one.Hold("a")
 	two.Hold("a")
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

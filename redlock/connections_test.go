@@ -1,6 +1,13 @@
 package redlock_test
 
 import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,7 +16,9 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
+	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // handOver renews a lock that it holds in the first process, while the second waits for it.
@@ -87,4 +96,379 @@ func onQuorum(w *world, p *process, replicas ...*testredis.Server) {
 		require.Contains(w, record, lease.Owner())
 	}
 	require.NoError(w, lease.Release(w.Ctx))
+}
+
+// inOneAttempt has what a caller does once: for a free lock, or with a lease.
+var inOneAttempt = map[string]func(w *world, p *process, held *rwlock.Lease) error{
+	"TryLock": func(_ *world, p *process, _ *rwlock.Lease) error { return p.TryOnce("free") },
+	"TryDo":   func(_ *world, p *process, _ *rwlock.Lease) error { return runs(p, "free") },
+	"Renew":   func(w *world, _ *process, held *rwlock.Lease) error { return held.Renew(w.Ctx) },
+	"SetTTL":  func(w *world, _ *process, held *rwlock.Lease) error { return held.SetTTL(w.Ctx, 7*time.Second) },
+	"Downgrade": func(w *world, _ *process, held *rwlock.Lease) error {
+		return errors.Join(held.Downgrade(w.Ctx), held.Err())
+	},
+	"Release": func(w *world, _ *process, held *rwlock.Lease) error { return held.Release(w.Ctx) },
+}
+
+// runs returns why a single attempt did not run its function.
+func runs(p *process, name string) error {
+	ran, err := p.TryDo(p.W.Ctx, name, func(context.Context) error { return nil })
+	if err == nil && !ran {
+		err = errors.New("it did not run")
+	}
+	return err
+}
+
+// All connections were replaced, as by a proxy that ends idle ones, and a quorum is up. The first attempt waits until
+// the markers have been read over the new ones. The client may dial for it, or for its listener before.
+func TestFirstAttemptAfterReconnecting(t *testing.T) {
+	confirms := rwlock.WithConfirmedHandOff()
+	ways := []time.Duration{time.Millisecond, 40 * time.Millisecond}
+	for name, attempt := range inOneAttempt {
+		t.Run(name, func(t *testing.T) {
+			for _, way := range testredis.Few(ways[1:], ways) {
+				for _, idle := range []time.Duration{0, 5 * time.Millisecond, time.Minute} {
+					for _, opts := range [][]rwlock.Option{nil, {confirms}} {
+						inFakeTime(t, 3, func(w *world) {
+							p := w.ProcessOver(testkit.Net{Way: way, Tuned: true}, append(opts, rwlock.WithTTL(2*time.Minute))...)
+							var lease *rwlock.Lease
+							if name[0] != 'T' {
+								lease = p.Take("x", rwlock.Write)
+							} else {
+								p.Section("x")
+							}
+							time.Sleep(time.Second)
+							for _, l := range p.Links {
+								l.Cut()
+							}
+							w.Settle()
+							time.Sleep(idle)
+							began := time.Now()
+							require.NoError(w, attempt(w, p, lease), "way %v, idle %v, %d options", way, idle, len(opts))
+							require.Less(w, time.Since(began), time.Second)
+						})
+					}
+				}
+			}
+		})
+	}
+}
+
+// What asks for no vote counts whatever connection its answer came over: the look at the markers, which tells itself
+// whether to look once more, and Inspect.
+func TestALookDuringReconnecting(t *testing.T) {
+	for _, idle := range []time.Duration{0, 5 * time.Millisecond, time.Minute} {
+		inFakeTime(t, 3, func(w *world) {
+			p := w.ProcessOver(testkit.Net{Way: time.Millisecond, Tuned: true})
+			p.Section("x")
+			time.Sleep(time.Second)
+			for _, l := range p.Links {
+				l.Cut()
+			}
+			w.Settle()
+			time.Sleep(idle)
+			state, err := p.Inspect(w.Ctx, "x")
+			require.NoError(w, err, "idle %v", idle)
+			for _, m := range state.Masters {
+				require.NoError(w, m.Err, "idle %v", idle)
+			}
+		})
+	}
+}
+
+// The first request may have been granted over the connection that was lost, and the second one writes nothing: a lock
+// that counts only once it is confirmed is confirmed also then.
+func TestRepeatedAttemptIsConfirmed(t *testing.T) {
+	for _, confirms := range []bool{false, true} {
+		inFakeTime(t, 3, func(w *world) {
+			if confirms {
+				w.Opts = append(w.Opts, rwlock.WithConfirmedHandOff())
+			}
+			p := w.ProcessOver(tuned)
+			p.WarmUp()
+			renewals := make([]int, len(p.Links)) // of each master
+			for i, l := range p.Links {
+				l.Cut()
+				l.OnCommand(func(cmd []string) {
+					if w.ScriptOf(cmd) == scripts.Renew {
+						renewals[i]++
+					}
+				})
+			}
+			w.Settle()
+			lease := p.Take("x", rwlock.Write)
+			before := 0
+			for _, n := range renewals {
+				before += min(n, 1)
+			}
+			w.Release(lease)
+			require.Equal(w, confirms, before >= 2, "%d masters have confirmed it", before)
+		})
+	}
+}
+
+// A release has freed the lock, whatever connection its answer came over: it is neither unknown, nor sent again, which
+// would find the hold gone.
+func TestReleaseOverAReplacedConnection(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p := w.ProcessOver(testkit.Net{Way: 10 * time.Millisecond, Tuned: true})
+		p.Section("warm-up")
+		lease := p.Take("x", rwlock.Write)
+		time.AfterFunc(5*time.Millisecond, func() {
+			for _, c := range p.Clients {
+				go func() {
+					d, back := c.Dedicate()
+					defer back()
+					_ = d.Do(w.Ctx, d.B().Ping().Build()).Error()
+				}()
+			}
+		})
+		w.ResetCalls()
+		require.NoError(w, lease.Release(w.Ctx))
+		w.Pass(time.Second)
+		require.Equal(w, []int{1, 1, 1}, w.ScriptCalls(), "releases")
+	})
+}
+
+var regionRounds = flag.Int("redlock.regions", 2, "pairs and hand-offs for each line of TestAcrossRegions")
+
+// region is a quorum as two clients see it: the round trips to each master, in milliseconds.
+type region struct {
+	name        string
+	here, there []int
+}
+
+var regions = []region{
+	{"one region, 1 ms", []int{1, 1, 1}, []int{1, 1, 1}},
+	{"30 ms to each", []int{30, 30, 30}, []int{30, 30, 30}},
+	{"80 ms to each", []int{80, 80, 80}, []int{80, 80, 80}},
+	{"150 ms to each", []int{150, 150, 150}, []int{150, 150, 150}},
+	{"three regions: 1, 30, 80 ms", []int{1, 30, 80}, []int{80, 30, 1}},
+	{"five regions: 1, 30, 80, 80, 150 ms", []int{1, 30, 80, 80, 150}, []int{150, 80, 80, 30, 1}},
+}
+
+// A client over long links locks and releases a free lock in one round trip each to the master that completes its
+// quorum. Time is fake: what is counted is the protocol's, without a machine. docs/operate.md has the table.
+func TestAcrossRegions(t *testing.T) {
+	for _, r := range regions {
+		t.Run(r.name, func(t *testing.T) {
+			testkit.InFakeTime(t, len(r.here), func(w *world) {
+				here, there := regional(w, r.here), regional(w, r.there)
+				here.WarmUp()
+				there.WarmUp()
+				w.Pass(w.TTL)
+				completes := slices.Sorted(slices.Values(r.here))[len(r.here)/2]
+				bound := time.Duration(completes)*time.Millisecond*(100+slower)/100 + 5*time.Millisecond
+				var locks, releases, handoffs []time.Duration
+				for range *regionRounds {
+					asked := time.Now()
+					lease, err := here.Lock(w.Ctx, "free")
+					require.NoError(w, err)
+					locks = append(locks, time.Since(asked))
+					released := time.Now()
+					require.NoError(w, lease.Release(w.Ctx))
+					releases = append(releases, time.Since(released))
+					w.Pass(time.Second) // the answers of the masters that are further away
+
+					held := there.Take("wanted", rwlock.Write)
+					waits := here.Queue("wanted", rwlock.Write)
+					w.Pass(time.Second)
+					given := time.Now()
+					require.NoError(w, held.Release(w.Ctx))
+					next := waits.Granted()
+					handoffs = append(handoffs, waits.At.Sub(given))
+					w.Release(next)
+					w.Pass(time.Second)
+				}
+				for _, took := range [][]time.Duration{locks, releases, handoffs} {
+					slices.Sort(took)
+				}
+				require.LessOrEqual(w, locks[len(locks)-1], bound)
+				require.LessOrEqual(w, releases[len(releases)-1], bound)
+				t.Logf("| %s | %s | %s | %s |", r.name, spread(locks), spread(releases), spread(handoffs))
+			})
+		})
+	}
+}
+
+// A master whose answer takes longer than the node timeout counts as silent in a single attempt. By default that is a
+// twentieth of the TTL, so a short TTL over long links needs WithNodeTimeout. An acquisition that waits counts late
+// answers too.
+func TestNodeTimeoutAcrossRegions(t *testing.T) {
+	const rtt, ttl = 150 * time.Millisecond, 2 * time.Second
+	inFakeTime(t, 3, func(w *world) {
+		w.TTL = ttl
+		w.Net = testkit.Net{Way: rtt / 2, Tuned: true}
+		hasty, patient := w.Process(), w.Process(redlock.WithNodeTimeout(3*rtt))
+		for _, p := range []*process{hasty, patient} {
+			p.Section("warm up")
+			w.Pass(ttl)
+		}
+		_, err := hasty.TryLock(w.Ctx, "n")
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		w.Pass(ttl)
+		lease, err := patient.TryLock(w.Ctx, "n")
+		require.NoError(w, err)
+		w.Release(lease)
+	})
+}
+
+// slower is how much longer a message may take, in percent.
+const slower = 10
+
+// regional is a process with links of these round trips, in milliseconds.
+func regional(w *world, rtts []int) *process {
+	p := w.Connect(tuned)
+	for i, rtt := range rtts {
+		way := time.Duration(rtt) * time.Millisecond / 2
+		p.Links[i].DelayFunc(testredis.Both, func() time.Duration { return way + rand.N(way*slower/100) })
+	}
+	return p.Start()
+}
+
+// spread is the median and the 99th percentile of sorted times.
+func spread(sorted []time.Duration) string {
+	at := func(percent int) time.Duration {
+		return sorted[(len(sorted)-1)*percent/100].Round(100 * time.Microsecond)
+	}
+	return at(50).String() + ", " + at(99).String()
+}
+
+// A lease outlives every outage after which the links are back 200 ms before its deadline.
+
+var outageSeeds = flag.Int("redlock.outages", testredis.Few(5, 50),
+	"in how many seeds links fail, for each number of masters")
+
+// inTime is how long before a lease's deadline the last of its links comes back, at the least.
+const inTime = 200 * time.Millisecond
+
+// outages are ways in which the link to a master, or the master, fails and comes back.
+var outages = []struct {
+	name        string
+	strike, end func(link *testredis.Link, master *testredis.Mini)
+}{
+	{"refused", func(l *testredis.Link, _ *testredis.Mini) {
+		l.Refuse()
+		l.Cut()
+	}, func(l *testredis.Link, _ *testredis.Mini) { l.Restore() }},
+	{
+		"held",
+		func(l *testredis.Link, _ *testredis.Mini) { l.Hold(testredis.Both) },
+		func(l *testredis.Link, _ *testredis.Mini) { l.Restore() },
+	},
+	{
+		"answers held",
+		func(l *testredis.Link, _ *testredis.Mini) { l.Hold(testredis.ToClient) },
+		func(l *testredis.Link, _ *testredis.Mini) { l.Restore() },
+	},
+	{"held, new connections too", func(l *testredis.Link, _ *testredis.Mini) {
+		l.Hold(testredis.Both)
+		l.Cut()
+	}, func(l *testredis.Link, _ *testredis.Mini) { l.Restore() }},
+	{
+		"lost, and reset in the end",
+		func(l *testredis.Link, _ *testredis.Mini) { l.Blackhole(testredis.Both) },
+		func(l *testredis.Link, _ *testredis.Mini) {
+			l.Restore()
+			l.Cut()
+		},
+	},
+	{
+		"stopped",
+		func(_ *testredis.Link, m *testredis.Mini) { m.Stop() },
+		func(_ *testredis.Link, m *testredis.Mini) { m.Recover() },
+	},
+	{
+		"frozen",
+		func(_ *testredis.Link, m *testredis.Mini) { m.Freeze() },
+		func(_ *testredis.Link, m *testredis.Mini) { m.Thaw() },
+	},
+}
+
+func TestNoLeaseIsLostWhoseLinksWereBackInTime(t *testing.T) {
+	for _, masters := range []int{1, 3} {
+		t.Run(fmt.Sprint(masters, " masters"), func(t *testing.T) {
+			t.Parallel()
+			for i := range *outageSeeds {
+				seed := *fromSeed + int64(i)
+				inFakeTime(t, masters, func(w *world) { newOutage(w, seed).run() })
+			}
+		})
+	}
+}
+
+// outage is one process with a lease whose links fail, with all that a seed draws.
+type outage struct {
+	*world
+	p       *process
+	rng     *rand.Rand
+	ttl     time.Duration
+	history string // what the seed drew
+}
+
+func newOutage(w *world, seed int64) *outage {
+	rng := dice(seed, diceFaults, len(w.Minis))
+	o := &outage{world: w, rng: rng}
+	o.ttl = 500*time.Millisecond + upTo(rng, 10*time.Second)
+	way := upTo(rng, 5*time.Millisecond)
+	w.TTL = o.ttl
+	o.p = w.ProcessOver(testkit.Net{Way: way, Tuned: rng.IntN(2) == 0})
+	o.history = fmt.Sprintf("seed %d: TTL %v, %v each way", seed, o.ttl, way)
+	return o
+}
+
+func (o *outage) run() {
+	lease := o.acquire()
+	for range 4 {
+		pause(o.Ctx, upTo(o.rng, o.ttl))
+		require.NoError(o, lease.Err(), "%s", o.history)
+		o.fail(lease)
+		pause(o.Ctx, time.Until(lease.Deadline())+time.Millisecond)
+		require.NoError(o, lease.Err(), "%s", o.history)
+	}
+	require.NoError(o, lease.Release(o.Ctx), "%s", o.history)
+}
+
+// acquire takes the lock, at once or from the hands of another process.
+func (o *outage) acquire() *rwlock.Lease {
+	take := o.p.Lock
+	if o.rng.IntN(3) == 0 {
+		take = o.p.RLock
+	}
+	if o.rng.IntN(2) == 0 {
+		held := o.ProcessAt(0).Take("x", rwlock.Write)
+		time.AfterFunc(upTo(o.rng, o.ttl), func() {
+			if err := held.Release(o.Ctx); err != nil {
+				o.Errorf("%s: release: %v", o.history, err)
+			}
+		})
+		o.history += ", handed over"
+	}
+	lease, err := take(o.Ctx, "x")
+	require.NoError(o, err, "%s", o.history)
+	return lease
+}
+
+// fail breaks so many links that a quorum is lost, and ends each before the last moment.
+func (o *outage) fail(lease *rwlock.Lease) {
+	left := time.Until(lease.Deadline()) - inTime
+	if left <= 0 {
+		return
+	}
+	struck := o.rng.Perm(len(o.Minis))[:len(o.Minis)/2+1+o.rng.IntN(len(o.Minis)/2+1)]
+	slices.Sort(struck)
+	var ends sync.WaitGroup
+	for _, master := range struck {
+		kind, lasts := outages[o.rng.IntN(len(outages))], left
+		if o.rng.IntN(3) == 0 {
+			lasts = upTo(o.rng, left)
+		}
+		o.history += fmt.Sprintf("; master %d %s for %v of %v", master, kind.name, lasts, left+inTime)
+		kind.strike(o.p.Links[master], o.Minis[master])
+		ends.Go(func() {
+			pause(o.Ctx, lasts)
+			kind.end(o.p.Links[master], o.Minis[master])
+		})
+	}
+	ends.Wait()
 }

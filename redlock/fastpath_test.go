@@ -3,16 +3,19 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
+	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -197,4 +200,119 @@ func TestReadersAreOrderedAgainstWriters(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestUncontendedAllocations(t *testing.T) {
+	if testkit.RaceDetector {
+		t.Skip("the race detector allocates")
+	}
+	for masters, most := range map[int]float64{3: 36, 5: 47} {
+		var servers []*testredis.Server
+		for range masters {
+			servers = append(servers, testredis.Start(t))
+		}
+		end, locker := lockerOver(t, servers)
+		// Where a master is late, two requests to it are one batch, which costs more. So the fewest of some runs count.
+		fewest := most + 1
+		for range 20 {
+			fewest = min(fewest, testing.AllocsPerRun(100, func() { pairOnce(t, locker) }))
+			if fewest <= most {
+				break
+			}
+		}
+		t.Logf("%d masters: %.0f allocations", masters, fewest)
+		end()
+		require.LessOrEqual(t, fewest, most, "%d masters", masters)
+	}
+}
+
+// lockerOver starts a locker, whose masters may be slow to answer. end ends it before the end of the test.
+func lockerOver(t *testing.T, servers []*testredis.Server) (end func(), locker *rwlock.Locker) {
+	t.Helper()
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr())
+	}
+	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
+	require.NoError(t, err)
+	opts := []rwlock.Option{rwlock.WithTTL(time.Minute), redlock.WithNodeTimeout(20 * time.Second)}
+	testkit.FoundLongAgo(t, clients, opts...)
+	locker, err = redlock.New(clients, opts...)
+	require.NoError(t, err)
+	end = sync.OnceFunc(func() {
+		require.NoError(t, locker.Close())
+		for _, c := range clients {
+			c.Close()
+		}
+	})
+	t.Cleanup(end)
+	return end, locker
+}
+
+func pairOnce(t *testing.T, locker *rwlock.Locker) {
+	lease, err := locker.Lock(context.Background(), "n")
+	if err == nil {
+		err = lease.Release(context.Background())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each master runs one script to acquire and one to release, and these are the commands inside them. Each script has
+// run on every master before the next is sent: the release to a master that has not answered the acquire costs a
+// tombstone more.
+func TestUncontendedCommandsOfAMaster(t *testing.T) {
+	const pairs, most = 20, 7
+	servers := []*testredis.Server{testredis.Start(t), testredis.Start(t), testredis.Start(t)}
+	_, locker := lockerOver(t, servers)
+	lease, err := locker.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	for _, s := range servers { // a request that has not left would be withdrawn by the release
+		await(t, func() bool { return s.Stats()["pexpire"].Calls > 0 })
+	}
+	require.NoError(t, lease.Release(t.Context()))
+	for _, s := range servers {
+		await(t, func() bool { return s.Stats()["hdel"].Calls > 0 })
+		s.ResetStats()
+	}
+	allHaveRun := func(want int) {
+		for _, s := range servers {
+			await(t, func() bool {
+				scripts, _ := scriptsOf(s)
+				return scripts == want
+			})
+		}
+	}
+	for pair := range pairs {
+		lease, err := locker.Lock(t.Context(), "n")
+		require.NoError(t, err)
+		allHaveRun(2*pair + 1)
+		require.NoError(t, lease.Release(t.Context()))
+		allHaveRun(2*pair + 2)
+	}
+	for _, s := range servers {
+		_, inside := scriptsOf(s)
+		require.Equal(t, most*pairs, inside)
+	}
+}
+
+func await(t *testing.T, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, 10*time.Second, time.Millisecond)
+}
+
+// scriptsOf returns how many scripts a server has run, and the commands inside them.
+func scriptsOf(s *testredis.Server) (scripts, inside int) {
+	for name, stat := range s.Stats() {
+		name, _, _ := strings.Cut(name, "|")
+		switch name {
+		case "evalsha", "eval":
+			scripts += stat.Calls
+		case "ping", "info", "config", "hello", "client", "script", "subscribe": // of connections, whenever they begin
+		default:
+			inside += stat.Calls
+		}
+	}
+	return scripts, inside
 }

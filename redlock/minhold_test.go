@@ -2,15 +2,23 @@ package redlock_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // A quorum keeps the name for the minimum, whichever master is missing when the lease is taken, released or asked for.
@@ -172,5 +180,242 @@ func TestALateGrantConfirmsNoRenewal(t *testing.T) {
 				require.Equal(w, 1, failed.Got)
 			})
 		})
+	}
+}
+
+// At each tick processes whose clocks agree ask at the same moment. Each gets the master that is next to it, and then
+// all are refused. The recipe of docs/integrations.md asks again for a moment: no tick is missed, and none runs twice.
+func TestOncePerTick(t *testing.T) {
+	for _, masters := range []int{3, 5} {
+		inFakeTime(t, masters, func(w *world) {
+			require.Equal(w, map[int32]int{0: ticks}, runsPerTick(w, 0))
+			require.Equal(w, map[int32]int{1: ticks}, runsPerTick(w, 300*time.Millisecond))
+		})
+	}
+}
+
+const ticks = 10
+
+// runsPerTick has a process next to each master ask for so long at each tick, and counts ticks by their runs.
+func runsPerTick(w *world, asks time.Duration) map[int32]int {
+	processes := make([]*process, len(w.Minis))
+	for i := range processes {
+		p := w.Process(rwlock.WithTTL(time.Second))
+		p.Section("warm-up")
+		for _, link := range p.Links {
+			link.Delay(5 * time.Millisecond)
+		}
+		p.Links[i].Delay(time.Millisecond)
+		processes[i] = p
+	}
+	counts := make(map[int32]int)
+	for range ticks {
+		var runs atomic.Int32
+		var all sync.WaitGroup
+		for _, p := range processes {
+			all.Go(func() {
+				for begun := time.Now(); ; time.Sleep(10*time.Millisecond + rand.N(20*time.Millisecond)) {
+					ran, err := p.TryDo(w.Ctx, "job", func(context.Context) error { runs.Add(1); return nil },
+						rwlock.WithMinHold(time.Second))
+					if err != nil {
+						w.Error(err)
+					}
+					if ran || time.Since(begun) >= asks {
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		counts[runs.Load()]++
+		time.Sleep(2 * time.Second)
+	}
+	return counts
+}
+
+// An upgrade and older readers that each have the vote of another master do not wait for each other: whoever upgrades
+// comes first on every master.
+func TestAnUpgradeAndOlderReadersShareTheMasters(t *testing.T) {
+	for name, down := range map[string]int{"all masters": 0, "a minority down": 1} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				upgrading := w.Process()
+				reading := []*process{w.Process(), w.Process()}[down:]
+				for _, p := range append(reading, upgrading) {
+					p.Section("warm-up")
+					p.CutOff(testkit.Span(3-down, down)...)
+				}
+				lease := upgrading.Take("n", rwlock.Read)
+
+				// Each reader is the first on one master, and the upgrade on the last one that is up.
+				var waiting []*testkit.Pending
+				for i, p := range reading {
+					upgrading.Links[i].Delay(50 * time.Millisecond)
+					for _, link := range slices.Delete(slices.Clone(p.Links), i, i+1) {
+						link.Delay(100 * time.Millisecond)
+					}
+					waiting = append(waiting, p.InTurn(w.Soon(30*time.Second), "n", rwlock.Read))
+				}
+				time.Sleep(2 * time.Millisecond) // the readers are older
+				began := time.Now()
+				require.NoError(w, lease.Upgrade(w.Soon(30*time.Second)))
+				require.Less(w, time.Since(began), time.Second, "without a refresh")
+				require.Equal(w, rwlock.Write, lease.Mode())
+				w.Release(lease)
+				for _, a := range waiting {
+					a.Granted()
+				}
+			})
+		})
+	}
+}
+
+// An upgrade that is cut off from a quorum, and passed over there, has lost its place to one that came meanwhile. It is
+// told so when it is back, whatever the other masters have granted it.
+func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
+	for name, off := range map[string]int{"by all masters": 3, "by two": 2} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				first, other := w.Process(), w.Process()
+				reads := func(p *process) *rwlock.Lease {
+					lease := p.Acquire(w.Soon(30*time.Second), "n", rwlock.Read).Granted()
+					return lease
+				}
+				upgrades := func(lease *rwlock.Lease) <-chan error {
+					done := make(chan error, 1)
+					go func() { done <- lease.Upgrade(w.Soon(30 * time.Second)) }()
+					time.Sleep(10 * time.Millisecond) // it is queued everywhere
+					return done
+				}
+				lease, leaves := reads(first), reads(other)
+				passedOver := upgrades(lease)
+				first.CutOff(testkit.Span(0, off)...)
+				w.Release(leaves)
+				later := reads(other)
+				upgraded := upgrades(later)
+				first.Restore(testkit.Span(0, off)...)
+				require.ErrorIs(w, <-passedOver, rwlock.ErrUpgrade)
+				w.Release(lease)
+				require.NoError(w, <-upgraded)
+				w.Release(later)
+			})
+		})
+	}
+}
+
+// A pair over a quorum takes one round trip, whichever minority is missing, and no request is sent twice.
+func TestAPairOverAQuorumTakesOneRoundTrip(t *testing.T) {
+	const way, n = 10 * time.Millisecond, 5
+	for _, tuned := range []bool{false, true} {
+		for _, silent := range []bool{false, true} {
+			t.Run(fmt.Sprint("tuned ", tuned, ", silent ", silent), func(t *testing.T) {
+				inFakeTime(t, 3, func(w *world) {
+					w.Net.Tuned = tuned
+					p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+					p.WarmUp()
+					w.Pass(time.Second)
+					if silent {
+						p.Links[2].Blackhole(testredis.Both)
+					}
+					requests := w.Requests(p)
+					pair := func() {
+						lease := p.Take("n", rwlock.Write)
+						require.NoError(w, lease.Release(w.Ctx))
+					}
+					took := func() time.Duration {
+						began := time.Now()
+						for range n {
+							pair()
+							synctest.Wait() // the release has left
+						}
+						return time.Since(began)
+					}()
+					require.Equal(w, n*2*way, took)
+					w.Pass(time.Second)
+					count := make(map[scripts.Name]int)
+					for _, r := range requests.All() {
+						count[r.Script]++
+					}
+					require.Equal(w, map[scripts.Name]int{scripts.Acquire: n, scripts.Release: n}, count)
+					p.Links[2].Restore()
+					w.Pass(time.Minute)
+					require.Empty(w, w.Inspect("n").Holders)
+				})
+			})
+		}
+	}
+}
+
+// Where requests overtake the releases of their own process on some masters, none is refused by them.
+func TestRequestsThatOvertakeTheirReleasesOverAQuorum(t *testing.T) {
+	for overtaken := 1; overtaken <= 3; overtaken++ {
+		t.Run(fmt.Sprint(overtaken, " masters"), func(t *testing.T) {
+			inFakeTime(t, 3, func(w *world) {
+				const way = 10 * time.Millisecond
+				p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+				p.WarmUp()
+				w.Pass(time.Second)
+				release := w.Running(scripts.Release)
+				for _, link := range p.Links[:overtaken] {
+					link.Deny(func(cmd []string) string {
+						if release(cmd) && cmd[0] == "EVALSHA" {
+							return "NOSCRIPT No matching script."
+						}
+						return ""
+					})
+				}
+				for i := range 3 {
+					lease, err := p.TryLock(w.Ctx, "n")
+					require.NoError(w, err, i)
+					require.NoError(w, lease.Release(w.Ctx))
+				}
+				began := time.Now()
+				for range 3 {
+					lease, err := p.Lock(w.Soon(w.TTL), "n")
+					require.NoError(w, err)
+					require.NoError(w, lease.Release(w.Ctx))
+				}
+				require.Less(w, time.Since(began), w.TTL)
+				w.Pass(time.Minute)
+				require.Empty(w, w.Inspect("n").Holders)
+			})
+		})
+	}
+}
+
+// The verdict over a release is that of a quorum: a minority that has lost the hold, or does not answer, is no failure.
+func TestFailuresOfAReleaseInTheBackgroundOverAQuorum(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail     func(w *world, p *process, master int)
+		reported error // of two masters; one is no failure
+	}{
+		"lost":    {func(w *world, _ *process, i int) { w.Minis[i].Miniredis().Del("fencelock:{n}") }, rwlock.ErrLost},
+		"silent":  {func(_ *world, p *process, i int) { p.Links[i].Blackhole(testredis.Both) }, rwlock.ErrNoQuorum},
+		"is gone": {func(_ *world, p *process, i int) { p.CutOff(i) }, rwlock.ErrNoQuorum},
+	} {
+		for masters := 1; masters <= 2; masters++ {
+			t.Run(fmt.Sprint(name, " on ", masters), func(t *testing.T) {
+				inFakeTime(t, 3, func(w *world) {
+					var log testkit.Log
+					p := w.Process(rwlock.WithBackgroundRelease(), log.Option())
+					p.WarmUp()
+					w.Pass(time.Second)
+					lease := p.Take("n", rwlock.Write)
+					for i := range masters {
+						c.fail(w, p, i)
+					}
+					began := time.Now()
+					require.NoError(w, lease.Release(w.Ctx))
+					require.Zero(w, time.Since(began))
+					w.Pass(w.TTL)
+					stats := p.Stats()
+					require.Equal(w, masters == 2 && c.reported == rwlock.ErrLost, stats.Lost.Gone == 1)
+					require.Equal(w, masters == 2 && c.reported == rwlock.ErrNoQuorum, stats.Unconfirmed == 1)
+					p.Restore(0, 1, 2)
+					w.Pass(time.Minute)
+					w.Release(w.Process().Take("n", rwlock.Write))
+				})
+			})
+		}
 	}
 }

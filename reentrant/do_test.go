@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -180,6 +183,159 @@ func TestCompletedInNestedSections(t *testing.T) {
 			require.True(w, rwlock.Completed(inner))
 			require.ErrorIs(w, err, rwlock.ErrLost)
 			require.Equal(w, !returned, rwlock.Completed(err), "%v", err)
+		}
+	})
+}
+
+func requireLost(w *world, err error, name string, token fencing.Token, reason rwlock.Reason) {
+	w.Helper()
+	var loss *rwlock.LostError
+	require.ErrorAs(w, err, &loss)
+	require.Equal(w, name, loss.Name)
+	require.Equal(w, token, loss.Token)
+	require.Equal(w, reason, loss.Reason)
+}
+
+func TestNothingNestsInALostSection(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
+			name := mode.String()
+			ctx, _ := owned(w)
+			outer := must(w)(p.take(ctx, name, mode, false))
+			nested := must(w)(p.take(ctx, name, mode, false))
+			loseByFlush(w, outer)
+
+			for _, wanted := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
+				for _, try := range []bool{false, true} {
+					hold, err := p.take(ctx, name, wanted, try)
+					requireLost(w, err, name, outer.Token(), rwlock.ReasonGone)
+					require.Equal(w, outer.Lease().Err(), err, "as it is")
+					require.Nil(w, hold)
+				}
+			}
+			// The work's own context has ended with the same cause; the loss is the answer all the same.
+			_, err := p.take(nested.Context(ctx), name, mode, false)
+			requireLost(w, err, name, outer.Token(), rwlock.ReasonGone)
+
+			requireLost(w, nested.Release(ctx), name, outer.Token(), rwlock.ReasonGone)
+			require.NoError(w, nested.Release(ctx), "released, though lost")
+			_, err = p.take(ctx, name, mode, false)
+			require.ErrorIs(w, err, rwlock.ErrLost, "the outer section is still there")
+			requireLost(w, outer.Release(ctx), name, outer.Token(), rwlock.ReasonGone)
+
+			fresh := must(w)(p.take(ctx, name, mode, true))
+			require.Equal(w, 1, fresh.Depth())
+			require.Greater(w, fresh.Token(), outer.Token())
+			require.NoError(w, fresh.Release(ctx))
+		}
+	})
+}
+
+func loseByFlush(w *world, h *reentrant.Hold) {
+	w.Helper()
+	time.Sleep(time.Millisecond) // in fake time none passes by itself, and without a counter tokens follow the clock
+	w.FlushAll()
+	require.ErrorIs(w, h.Lease().Renew(w.Ctx), rwlock.ErrLost)
+}
+
+func TestNothingNestsInAReleasedLease(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		outer := must(w)(p.Lock(ctx, "a"))
+		require.NoError(w, outer.Lease().Release(ctx)) // what one must not do
+
+		_, err := p.Lock(ctx, "a")
+		require.ErrorIs(w, err, rwlock.ErrReleased)
+		require.ErrorContains(w, err, `"a"`)
+		require.NoError(w, outer.Release(ctx))
+		require.NoError(w, must(w)(p.Lock(ctx, "a")).Release(ctx))
+	})
+}
+
+func TestNothingNestsAfterClose(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		outer := must(w)(p.Lock(ctx, "a"))
+		require.NoError(w, p.remote.Close())
+		_, err := p.Lock(ctx, "a")
+		require.ErrorIs(w, err, rwlock.ErrReleased)
+		require.NoError(w, outer.Release(ctx))
+		_, err = p.Lock(ctx, "a")
+		require.ErrorIs(w, err, rwlock.ErrClosed)
+	})
+}
+
+// A nested hold may be held for long, and each request that it serves gets a context of it. A request that has ended
+// leaves nothing behind, and those that end together share one end.
+func TestContextsOfANestedHoldDoNotPileUp(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		l := start(w)
+		ctx, _ := owned(w)
+		outer := must(w)(l.Lock(ctx, "n"))
+		hold := must(w)(l.RLock(outer.Context(ctx), "n"))
+		inner := must(w)(l.Lock(hold.Context(ctx), "n"))
+		for range 1000 {
+			request, cancel := context.WithTimeout(ctx, time.Hour)
+			require.NoError(w, hold.Context(request).Err())
+			cancel()
+			require.NoError(w, hold.Context(ctx).Err())
+			require.NoError(w, hold.Context(context.Background()).Err())
+		}
+		w.Settle()
+		require.Equal(w, 2, reentrant.Ends(hold), "of the test's context, and of those without an end")
+
+		of, within := hold.Context(ctx), inner.Context(ctx)
+		require.NoError(w, inner.Release(ctx))
+		require.ErrorIs(w, context.Cause(within), rwlock.ErrReleased)
+		require.EqualError(w, context.Cause(inner.Context(ctx)), `rwlock: lease released: lock "n"`)
+		require.NoError(w, of.Err())
+		require.NoError(w, hold.Release(ctx))
+		require.ErrorIs(w, context.Cause(of), rwlock.ErrReleased)
+		require.NoError(w, outer.Release(ctx))
+	})
+}
+
+// The release of the outermost hold is not waited for. A Lock that is sent after it is not refused.
+func TestTheLastReleaseInTheBackground(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const way, n = 10 * time.Millisecond, 20
+		w.Net.Tuned, w.Net.Way = true, way
+		p := start(w, rwlock.WithBackgroundRelease())
+		p.remote.WarmUp()
+		w.Pass(time.Second)
+		for name, use := range map[string]func(ctx context.Context) error{
+			"Release": func(ctx context.Context) error {
+				ctx = reentrant.WithOwner(ctx)
+				outer, err := p.Lock(ctx, "n")
+				require.NoError(w, err)
+				inner, err := p.RLock(ctx, "n")
+				require.NoError(w, err)
+				require.NoError(w, inner.Release(ctx))
+				return outer.Release(ctx)
+			},
+			"Do": func(ctx context.Context) error {
+				return p.Do(ctx, "n", func(ctx context.Context) error {
+					return p.Do(ctx, "n", func(context.Context) error { return nil })
+				})
+			},
+			"single attempt": func(ctx context.Context) error {
+				hold, err := p.TryLock(reentrant.WithOwner(ctx), "n")
+				require.NoError(w, err)
+				return hold.Release(ctx)
+			},
+		} {
+			began := time.Now()
+			for range n {
+				require.NoError(w, use(w.Ctx), name)
+				synctest.Wait() // the release has left
+			}
+			waits := map[string]time.Duration{"single attempt": n - 1}[name]
+			require.Equal(w, (n+waits)*2*way, time.Since(began), name)
+			w.Pass(time.Second)
+			w.OnlyTokensLeft()
 		}
 	})
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -157,5 +160,211 @@ func TestLeasesShowTheHoldsOfAnOwner(t *testing.T) {
 		go func() { _, _ = p.Lock(waiting, "a") }()
 		w.Settle()
 		require.Len(w, slices.Collect(p.Leases()), 1, "without what waits")
+	})
+}
+
+func FuzzParseOwner(f *testing.F) {
+	owner := reentrant.NewOwner()
+	for _, text := range []string{owner.String(), strings.ToLower(owner.String())} {
+		parsed, err := reentrant.ParseOwner(text)
+		require.NoError(f, err)
+		require.Equal(f, owner, parsed)
+	}
+	for _, seed := range []string{
+		"", "0", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "01arz3ndektsv4rrffq69g5fav", "7ZZZZZZZZZZZZZZZZZZZZZZZZZ",
+		"80000000000000000000000000", "00000000000000000000000000", "01ARZ3NDEKTSV4RRFFQ69G5FA\xff",
+		owner.String()[1:], owner.String() + "0", strings.Repeat("U", 26), " " + owner.String()[1:],
+		strings.Repeat("x", 1<<20),
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		owner, err := reentrant.ParseOwner(text)
+		if err != nil {
+			require.ErrorIs(t, err, rwlock.ErrOption)
+			require.Zero(t, owner)
+			require.Less(t, len(err.Error()), 200)
+			return
+		}
+		require.NotZero(t, owner)
+		require.Equal(t, strings.ToUpper(text), owner.String())
+		again, err := reentrant.ParseOwner(owner.String())
+		require.NoError(t, err)
+		require.Equal(t, owner, again)
+	})
+}
+
+func TestOwnersInContexts(t *testing.T) {
+	plain := context.Background()
+	_, ok := reentrant.OwnerFrom(plain)
+	require.False(t, ok)
+
+	edge := reentrant.WithOwner(plain)
+	owner, ok := reentrant.OwnerFrom(edge)
+	require.True(t, ok)
+	require.NotZero(t, owner)
+	require.Equal(t, edge, reentrant.WithOwner(edge), "kept")
+
+	forked, ok := reentrant.OwnerFrom(reentrant.Fork(edge))
+	require.True(t, ok)
+	require.NotEqual(t, owner, forked)
+	still, _ := reentrant.OwnerFrom(edge)
+	require.Equal(t, owner, still)
+
+	other := reentrant.NewOwner()
+	acting := reentrant.AsOwner(edge, other)
+	got, ok := reentrant.OwnerFrom(acting)
+	require.True(t, ok)
+	require.Equal(t, other, got)
+	require.Equal(t, acting, reentrant.WithOwner(acting), "kept")
+
+	nobody := reentrant.AsOwner(edge, reentrant.Owner{})
+	got, ok = reentrant.OwnerFrom(nobody)
+	require.False(t, ok)
+	require.Zero(t, got)
+	_, ok = reentrant.OwnerFrom(reentrant.WithOwner(nobody))
+	require.True(t, ok)
+}
+
+func TestNoOwnerIsAnErrorAtOnce(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		for _, ctx := range []context.Context{w.Ctx, reentrant.AsOwner(w.Ctx, reentrant.Owner{})} {
+			for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
+				for _, try := range []bool{false, true} {
+					hold, err := p.take(ctx, "a", mode, try)
+					require.Nil(w, hold)
+					require.ErrorIs(w, err, reentrant.ErrNoOwner)
+					require.EqualError(w, err, `reentrant: no owner in the context, attach one with WithOwner: lock "a"`)
+				}
+			}
+		}
+		require.Zero(w, scriptsSent(w))
+	})
+}
+
+// A fork does not join what its parent's process joins: it is another thread of control.
+func TestForkLeavesTheJoiningToItsParent(t *testing.T) {
+	everywhere(t, func(w *world) {
+		first, second := start(w), start(w)
+		ctx, owner := owned(w)
+		outer := must(w)(first.Lock(ctx, "a"))
+		there := elsewhere(w, owner)
+		require.NoError(w, must(w)(second.TryLock(there, "a")).Release(there))
+		require.NoError(w, must(w)(second.TryLock(reentrant.WithOwner(there), "a")).Release(there))
+		sent := scriptsSent(w)
+		_, err := second.TryLock(reentrant.Fork(there), "a")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.Equal(w, 1, scriptsSent(w)-sent, "an ordinary attempt and no join before it")
+		require.NoError(w, outer.Release(ctx))
+	})
+}
+
+func TestOneFirstAcquisitionForAll(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		stranger, _ := owned(w)
+		held := must(w)(p.Lock(stranger, "a"))
+		ctx, _ := owned(w)
+		holds := make(chan *reentrant.Hold, 8)
+		for range cap(holds) {
+			go func() {
+				h, err := p.Lock(ctx, "a")
+				if err != nil {
+					w.Errorf("lock: %v", err)
+				}
+				holds <- h
+			}()
+		}
+		synctest.Wait()
+		require.Len(w, p.inspect("a").Waiters, 1, "the others wait for the one in this process")
+		require.NoError(w, held.Release(stranger))
+
+		seen := map[int]*reentrant.Hold{}
+		for range cap(holds) {
+			h := <-holds
+			seen[h.Depth()] = h
+		}
+		require.Len(w, p.inspect("a").Holders, 1)
+		for depth := cap(holds); depth > 0; depth-- {
+			require.Contains(w, seen, depth)
+			require.NoError(w, seen[depth].Release(ctx))
+		}
+		require.Empty(w, p.inspect("a").Holders)
+	})
+}
+
+// readInVain waits for a minute to read "a".
+func (p *process) readInVain(w *world, ctx context.Context, begun time.Time) {
+	soon, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	_, err := p.RLock(soon, "a")
+	require.Equal(w, time.Minute, time.Since(begun))
+	require.ErrorIs(w, err, context.DeadlineExceeded)
+	var refused *rwlock.AcquireError
+	require.ErrorAs(w, err, &refused)
+	require.Equal(w, "a", refused.Name)
+	require.Equal(w, rwlock.Read, refused.Mode)
+	require.Equal(w, time.Minute, refused.Waited)
+}
+
+func TestWaitingForAFirstAcquisitionEndsWithTheContext(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		stranger, _ := owned(w)
+		held := must(w)(p.Lock(stranger, "a"))
+		ctx, _ := owned(w)
+		impatient, cancel := context.WithTimeout(ctx, 2*time.Minute)
+		defer cancel()
+		first := make(chan error)
+		go func() {
+			_, err := p.Lock(impatient, "a")
+			first <- err
+		}()
+		synctest.Wait()
+
+		begun := time.Now()
+		_, err := p.TryLock(ctx, "a")
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorContains(w, err, "another goroutine with the same owner is acquiring it")
+		require.Zero(w, time.Since(begun), "a try does not wait")
+
+		p.readInVain(w, ctx, begun)
+
+		// When the first acquisition fails, whoever waits for it makes the next one.
+		second := make(chan *reentrant.Hold)
+		go func() {
+			h, err := p.Lock(ctx, "a")
+			if err != nil {
+				w.Errorf("lock: %v", err)
+			}
+			second <- h
+		}()
+		require.ErrorIs(w, <-first, context.DeadlineExceeded)
+		synctest.Wait()
+		require.NoError(w, held.Release(stranger))
+		h := <-second
+		require.Equal(w, 1, h.Depth())
+		require.NoError(w, h.Release(ctx))
+	})
+}
+
+// A hook of the locker may use the reentrant locker: no mutex is held over it.
+func TestAHookMayAskTheLocker(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		ctx, _ := owned(w)
+		var l *reentrant.Locker
+		told := make(chan error, 1)
+		remote := w.Process(rwlock.WithTrace(&rwlock.Trace{
+			Lost: func(context.Context, rwlock.TraceEvent, *rwlock.LostError) {
+				_, err := l.TryLock(ctx, "a")
+				told <- err
+			},
+		}))
+		l = reentrant.New(remote.Locker)
+		outer := must(w)(l.Lock(ctx, "a"))
+		remote.Link.Blackhole(testredis.Both)
+		require.ErrorIs(w, <-told, rwlock.ErrLost)
+		require.ErrorIs(w, outer.Release(ctx), rwlock.ErrLost)
 	})
 }

@@ -2,12 +2,18 @@ package reentrant_test
 
 import (
 	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -212,4 +218,138 @@ func TestAJoinedLockIsSharedWhileACallWaits(t *testing.T) {
 			require.Empty(w, p.inspect("a").Holders)
 		}
 	})
+}
+
+// Locks that a call has joined in another process are given back together: a server that does not answer delays the
+// release of all of them, and a call that fails, by one release timeout.
+func TestJoinedLocksAreReleasedTogether(t *testing.T) {
+	const releaseTimeout = 2 * time.Second
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	inFakeTime(t, func(w *world) {
+		p, q := start(w), start(w)
+		ctx, owner := owned(w)
+		outer := all(w)(p.LockAll(ctx, rwlock.Writes(names...)))
+		there := reentrant.AsOwner(w.Ctx, owner)
+		joined := all(w)(q.LockAll(there, rwlock.Writes(names...)))
+		q.remote.Link.Blackhole(testredis.Both)
+		began := time.Now()
+		require.Error(w, joined.Release(there))
+		require.LessOrEqual(w, time.Since(began), releaseTimeout+100*time.Millisecond)
+		q.remote.Link.Restore()
+		w.Pass(20 * time.Second)
+		require.NoError(w, outer.Release(ctx))
+	})
+	inFakeTime(t, func(w *world) {
+		p, q := start(w), start(w)
+		ctx, owner := owned(w)
+		outer := all(w)(p.LockAll(ctx, rwlock.Writes(names...)))
+		q.remote.WarmUp()
+		q.remote.Link.Delay(5 * time.Millisecond)
+		call := w.Call(reentrant.AsOwner(w.Ctx, owner), func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			_, err := q.LockAll(ctx, rwlock.Writes(names...))
+			require.Error(w, err)
+			require.LessOrEqual(w, time.Since(began), 200*time.Millisecond+releaseTimeout+100*time.Millisecond)
+			return nil
+		})
+		w.Pass(45 * time.Millisecond) // it has joined some of them
+		q.remote.Link.Blackhole(testredis.Both)
+		require.NoError(w, call.Result())
+		q.remote.Link.Restore()
+		w.Pass(20 * time.Second)
+		require.NoError(w, outer.Release(ctx))
+	})
+}
+
+var (
+	manySeeds = flag.Int("many.seeds", 1, "how many seeds TestManyGoroutinesOfOwners tries")
+	manyFrom  = flag.Uint64("many.from", 1, "the first of these")
+)
+
+// Goroutines of several owners, some with the same owner, take several locks in all ways. No wait lasts for a minute,
+// no hold ends that its goroutine has not ended, and nothing is left.
+func TestManyGoroutinesOfOwners(t *testing.T) {
+	for seed := *manyFrom; seed < *manyFrom+uint64(*manySeeds); seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			inFakeTime(t, func(w *world) { goroutinesOfOwners(w, seed) })
+		})
+	}
+}
+
+func goroutinesOfOwners(w *world, seed uint64) {
+	w.Net.Way = time.Millisecond
+	processes := []*process{start(w), start(w)}
+	here := []context.Context{reentrant.WithOwner(w.Ctx), reentrant.WithOwner(w.Ctx)} // each owner in one process
+	both := reentrant.AsOwner(w.Ctx, reentrant.NewOwner())                            // joins
+	var all sync.WaitGroup
+	until := time.Now().Add(5 * time.Second)
+	for i := range 10 {
+		g := &goroutine{w: w, p: processes[i%2], ctx: both, rng: rand.New(rand.NewPCG(seed, uint64(i)))}
+		if owner := i % 3; owner < len(here) {
+			g.p, g.ctx = processes[owner], here[owner]
+		}
+		all.Go(func() {
+			for time.Now().Before(until) {
+				g.section()
+			}
+		})
+	}
+	all.Wait()
+	w.Pass(time.Minute)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		state := processes[0].inspect(name)
+		require.Empty(w, state.Holders, name)
+		require.Empty(w, state.Waiters, name)
+	}
+}
+
+// goroutine works for an owner.
+type goroutine struct {
+	w   *world
+	p   *process
+	ctx context.Context
+	rng *rand.Rand
+}
+
+// section takes some locks, works under them, and releases them.
+func (g *goroutine) section() {
+	wants := rwlock.Writes("a", "b", "c", "d")
+	g.rng.Shuffle(len(wants), func(i, k int) { wants[i], wants[k] = wants[k], wants[i] })
+	wants = wants[:1+g.rng.IntN(len(wants))]
+	for i, readers := 0, g.rng.IntN(4); i < len(wants); i++ { // of 3: none, some or all
+		if g.rng.IntN(3) < readers {
+			wants[i].Mode = rwlock.Read
+		}
+	}
+	patience := time.Minute
+	if g.rng.IntN(4) == 0 {
+		patience = time.Duration(g.rng.IntN(40)) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, patience)
+	defer cancel()
+	take := g.p.LockAll
+	if g.rng.IntN(5) < 2 {
+		take = g.p.TryLockAll
+	}
+	m, err := take(ctx, wants)
+	if err != nil {
+		if patience == time.Minute && errors.Is(err, context.DeadlineExceeded) {
+			g.w.Errorf("waited for a minute: %v", err)
+		}
+		time.Sleep(time.Duration(1+g.rng.IntN(5)) * time.Millisecond)
+		return
+	}
+	under := m.Context(g.ctx)
+	time.Sleep(time.Duration(g.rng.IntN(20)) * time.Millisecond)
+	if err := under.Err(); err != nil {
+		g.w.Errorf("ended by another goroutine: %v", context.Cause(under))
+	}
+	for err = m.Release(g.ctx); errors.Is(err, reentrant.ErrOrder); err = m.Release(g.ctx) {
+		time.Sleep(time.Millisecond) // another goroutine of the owner nests in it
+	}
+	if err != nil {
+		g.w.Errorf("release: %v", err)
+	}
 }

@@ -3,6 +3,7 @@ package reentrant_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -162,5 +163,222 @@ func TestAnUpgradeThatIsTooDeepIsNotDone(t *testing.T) {
 			require.Equal(w, rwlock.Read, outer.Lease().Mode())
 			require.NoError(w, outer.Release(ctx))
 		}
+	})
+}
+
+const modelDepth = 3
+
+// FuzzNesting runs what owners may do to locks, byte by byte, beside a model of a few lines, and compares.
+func FuzzNesting(f *testing.F) {
+	f.Add([]byte{0, 4, 8, 12, 12})
+	f.Add([]byte{0x00, 0x00, 0x00, 0x00, 0x18, 0x08, 0x08, 0x08})
+	f.Add([]byte{0x04, 0x05, 0x00, 0x01, 0x08, 0x01, 0x09, 0x01})
+	f.Add([]byte("every byte is an operation, and a sentence has many of them"))
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		ops = ops[:min(len(ops), 60)]
+		inFakeTime(t, func(w *world) {
+			p := start(w)
+			m := model{w: w, process: p, locker: reentrant.New(p.remote.Locker, reentrant.WithMaxDepth(modelDepth))}
+			for range m.sections {
+				m.owners = append(m.owners, reentrant.NewOwner())
+			}
+			for _, op := range ops {
+				m.step(op)
+			}
+		})
+	})
+}
+
+// model is what two owners have of two locks.
+type model struct {
+	w        *world
+	process  *process
+	locker   *reentrant.Locker
+	owners   []reentrant.Owner
+	sections [2][2]struct { // by owner and lock
+		mode  rwlock.Mode
+		holds []*reentrant.Hold
+	}
+}
+
+// step reads an operation: the owner from bit 0, the lock from bit 1, what to do from bits 2 and 3, which hold from
+// the rest.
+func (m *model) step(op byte) {
+	owner, lock := int(op&1), int(op>>1&1)
+	name := fmt.Sprint(lock)
+	ctx := reentrant.AsOwner(m.w.Ctx, m.owners[owner])
+	s := &m.sections[owner][lock]
+	switch what := op >> 2 & 3; what {
+	case 0, 1:
+		mode := []rwlock.Mode{rwlock.Write, rwlock.Read}[what]
+		want := m.expected(owner, lock, mode)
+		hold, err := (&process{m.locker, m.process.remote}).take(ctx, name, mode, true)
+		require.ErrorIs(m.w, err, want)
+		if want != nil {
+			return
+		}
+		if len(s.holds) == 0 {
+			s.mode = mode
+		}
+		s.holds = append(s.holds, hold)
+		require.Equal(m.w, len(s.holds), hold.Depth())
+		require.Equal(m.w, s.mode, hold.Lease().Mode())
+		require.Equal(m.w, s.holds[0].Token(), hold.Token())
+	case 2:
+		if last := len(s.holds) - 1; last >= 0 {
+			require.NoError(m.w, s.holds[last].Release(ctx))
+			require.NoError(m.w, s.holds[last].Release(ctx))
+			s.holds = s.holds[:last]
+		}
+	case 3:
+		if which := int(op >> 4); which < len(s.holds)-1 {
+			require.ErrorIs(m.w, s.holds[which].Release(ctx), reentrant.ErrOrder)
+		}
+	}
+	m.compare(lock, name)
+}
+
+func (m *model) expected(owner, lock int, mode rwlock.Mode) error {
+	mine, theirs := m.sections[owner][lock], m.sections[1-owner][lock]
+	switch {
+	case len(mine.holds) > 0 && mine.mode == rwlock.Read && mode == rwlock.Write:
+		return rwlock.ErrUpgrade
+	case len(mine.holds) == modelDepth:
+		return reentrant.ErrDepth
+	case len(mine.holds) > 0:
+		return nil
+	case len(theirs.holds) > 0 && (mode == rwlock.Write || theirs.mode == rwlock.Write):
+		return rwlock.ErrNotAcquired
+	}
+	return nil
+}
+
+func (m *model) compare(lock int, name string) {
+	var want, got []string
+	for owner, id := range m.owners {
+		if s := m.sections[owner][lock]; len(s.holds) > 0 {
+			require.NoError(m.w, s.holds[0].Lease().Err())
+			want = append(want, s.mode.String()+" "+id.String())
+		}
+	}
+	for _, h := range m.process.inspect(name).Holders {
+		require.Equal(m.w, 1, h.Count)
+		got = append(got, h.Mode.String()+" "+h.Owner)
+	}
+	require.ElementsMatch(m.w, want, got)
+}
+
+func TestReleasesAreLastInFirstOut(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		var holds []*reentrant.Hold
+		for range 3 {
+			holds = append(holds, must(w)(p.Lock(ctx, "a")))
+		}
+		for i, early := range holds[:2] {
+			err := early.Release(ctx)
+			require.ErrorIs(w, err, reentrant.ErrOrder)
+			require.EqualError(w, err, fmt.Sprintf(`reentrant: hold released out of order: lock "a": it is hold %d of 3`, i+1))
+			require.NoError(w, early.Lease().Err())
+			require.Len(w, p.inspect("a").Holders, 1)
+		}
+		sent := scriptsSent(w)
+		for _, h := range slices.Backward(holds) {
+			require.NoError(w, h.Lease().Err())
+			require.NoError(w, h.Release(ctx))
+			require.NoError(w, h.Release(ctx), "again")
+		}
+		require.Equal(w, 1, scriptsSent(w)-sent, "only the last goes to the master")
+		require.ErrorIs(w, holds[0].Lease().Err(), rwlock.ErrReleased)
+		require.Empty(w, p.inspect("a").Holders)
+
+		require.NoError(w, holds[0].Release(ctx))
+		fresh := must(w)(p.Lock(ctx, "a"))
+		require.NoError(w, holds[2].Release(ctx), "an old hold is no part of the new section")
+		require.NoError(w, fresh.Lease().Err())
+		require.NoError(w, fresh.Release(ctx))
+	})
+}
+
+func TestTheDepthHasALimit(t *testing.T) {
+	everywhere(t, func(w *world) {
+		remote := start(w).remote
+		for name, tt := range map[string]struct {
+			locker *reentrant.Locker
+			limit  int
+		}{
+			"by default": {reentrant.New(remote.Locker), 64},
+			"one":        {reentrant.New(remote.Locker, reentrant.WithMaxDepth(1)), 1},
+			"three":      {reentrant.New(remote.Locker, reentrant.WithMaxDepth(3)), 3},
+		} {
+			ctx, _ := owned(w)
+			var holds []*reentrant.Hold
+			for depth := 1; depth <= tt.limit; depth++ {
+				h := must(w)(tt.locker.Lock(ctx, name))
+				require.Equal(w, depth, h.Depth(), name)
+				holds = append(holds, h)
+			}
+			for range 2 {
+				h, err := tt.locker.RLock(ctx, name)
+				require.Nil(w, h, name)
+				require.ErrorIs(w, err, reentrant.ErrDepth, name)
+				require.EqualError(w, err, fmt.Sprintf(
+					"reentrant: nested too deep: lock %q is held %d times, the limit of WithMaxDepth", name, tt.limit))
+			}
+			require.NoError(w, must(w)(tt.locker.Lock(reentrant.Fork(ctx), "another "+name)).Release(ctx))
+			require.NoError(w, holds[len(holds)-1].Release(ctx))
+			if last := len(holds) - 1; last > 0 {
+				again := must(w)(tt.locker.Lock(ctx, name))
+				require.Equal(w, tt.limit, again.Depth(), name)
+				require.NoError(w, again.Release(ctx))
+				for _, h := range slices.Backward(holds[:last]) {
+					require.NoError(w, h.Release(ctx))
+				}
+			}
+		}
+	})
+}
+
+// A section of the plain locker knows of no owner: an owner's first acquisition inside it would wait for it for ever.
+// So would one through a second reentrant locker, which does not know of the first one's holds.
+func TestAnAcquisitionThatWouldWaitForItselfIsRefused(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		second := reentrant.New(p.remote.Locker)
+		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error
+		for _, c := range []struct {
+			outer, inner doing
+			advice       string // whoever nests with package reentrant is not told to
+		}{
+			{p.remote.Do, p.remote.Do, "; nest with package reentrant"},
+			{p.remote.Do, p.Do, "; take that one through package reentrant too"},
+			{p.Do, p.remote.RDo, "; take this one through its reentrant.Locker too"},
+			{p.Do, second.Do, "; take both through one reentrant.Locker"},
+		} {
+			err := c.outer(ctx, "a", func(ctx context.Context) error {
+				return c.inner(ctx, "a", func(context.Context) error { return nil })
+			})
+			require.ErrorIs(w, err, rwlock.ErrNested)
+			require.ErrorContains(w, err, "the section that ctx comes from"+c.advice)
+		}
+		require.Empty(w, p.inspect("a").Holders)
+	})
+}
+
+// A fork runs beside its parent, so it waits for the parent's section like anybody else; and another process joins it.
+func TestAForkWaitsForItsParent(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), start(w)
+		ctx, owner := owned(w)
+		entered := make(chan error)
+		require.NoError(w, p.Do(ctx, "a", func(ctx context.Context) error {
+			fork := reentrant.Fork(context.WithoutCancel(ctx))
+			go func() { entered <- p.Do(fork, "a", func(context.Context) error { return nil }) }()
+			w.UntilWaiting("a", 1)
+			return q.Do(reentrant.AsOwner(ctx, owner), "a", func(context.Context) error { return nil })
+		}))
+		require.NoError(w, <-entered)
 	})
 }

@@ -2,17 +2,23 @@ package rwlock_test
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"runtime"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // patientOptions are those of users who want few PINGs, or none, and wait long for their answers.
@@ -257,4 +263,217 @@ func outlast(w *world, change func(*rueidis.ClientOption), strike func(*world, *
 	within("Close", 2*time.Second+dialLimit, func(context.Context) { _ = p.Close() })
 	w.Mini.Thaw()
 	p.Link.Restore()
+}
+
+// A server stands still while callers with short deadlines go on asking. What they have given up before it left is
+// never sent, so it costs neither memory meanwhile nor time afterwards: another process has the lock at once.
+func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		inFakeTime(t, func(w *world) {
+			p := w.ProcessOver(testkit.Net{Tuned: !plain})
+			for range 70 { // all connections stand
+				p.WarmUp()
+			}
+			other := w.Process()
+			other.WarmUp()
+			const callers = 20
+			before := runtime.NumGoroutine()
+			w.Mini.Freeze()
+			w.ResetCalls()
+			var all sync.WaitGroup
+			for range callers {
+				all.Go(func() {
+					for begun := time.Now(); time.Since(begun) < 3*time.Second; {
+						ctx, cancel := context.WithTimeout(w.Ctx, 5*time.Millisecond)
+						lease, err := p.Lock(ctx, "x")
+						cancel()
+						if err == nil {
+							w.Release(lease)
+						}
+					}
+				})
+			}
+			all.Wait()
+			require.Less(w, runtime.NumGoroutine(), before+5*callers)
+			w.Mini.Thaw()
+			begun := time.Now()
+			lease, err := other.Lock(w.Ctx, "x")
+			require.NoError(w, err)
+			require.Less(w, time.Since(begun), 100*time.Millisecond)
+			w.Release(lease)
+			w.Pass(w.TTL)
+			require.Less(w, w.ScriptCalls()[0], 10*callers, "of 12,000 attempts")
+		})
+	}
+}
+
+// A waiter gives up while its server cannot be reached for calls. The message that hands it the lock shows that the
+// server serves again, so its release follows at once, whatever the releases have to wait for by then.
+func TestAHandOffToAWaiterThatGaveUpIsReleasedAtOnce(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		for range 10 {
+			holder := w.Process().Take("n", rwlock.Write)
+			ctx, cancel := context.WithCancel(w.Ctx)
+			waiter := p.Acquire(ctx, "n", rwlock.Write)
+			w.UntilWaiting("n", 1)
+			next := w.Process().Queue("n", rwlock.Write)
+			struck := p.Link.DropNextCommand(testkit.Running("release"))
+			p.Link.Refuse() // new connections; messages arrive over one that stands
+			cancel()
+			<-struck
+			require.Error(w, waiter.Failed())
+			w.Pass(1500 * time.Millisecond)
+			p.Link.Restore()
+			begun := time.Now()
+			w.Release(holder)
+			w.Release(next.Granted())
+			require.Less(w, time.Since(begun), 50*time.Millisecond)
+		}
+	})
+}
+
+// No single call makes a server work for as many waiters as there may be.
+
+// portion is how many waiters one call lets in.
+const portion = 64
+
+// moments counts what happens at each moment of fake time.
+type moments struct {
+	mu sync.Mutex
+	n  map[time.Time]int
+}
+
+func (m *moments) count() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.n == nil {
+		m.n = make(map[time.Time]int)
+	}
+	m.n[time.Now()]++
+}
+
+func (m *moments) at(t time.Time) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.n[t]
+}
+
+func TestReleaseAdmitsManyReadersInPortions(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const readers = perRefresh
+		holder, p := w.Process(), w.Process()
+		held := holder.Take("n", rwlock.Write)
+		var told, calls moments
+		p.Link.DropPushes(func(push []string) bool {
+			if push[0] == "message" {
+				told.count()
+			}
+			return false
+		})
+		for _, link := range []*testredis.Link{holder.Link, p.Link} {
+			link.OnCommand(func(cmd []string) {
+				if testkit.ScriptOf(cmd) != "" {
+					calls.count()
+				}
+			})
+		}
+		var all []*pending
+		for range readers {
+			all = append(all, p.Acquire(w.Ctx, "n", rwlock.Read))
+		}
+		w.UntilWaiting("n", readers)
+		holder.Link.Delay(time.Millisecond)
+		p.Link.DelayDir(testredis.ToServer, time.Millisecond)
+		w.Release(held)
+		for _, a := range all {
+			w.Release(a.Granted())
+		}
+		told.mu.Lock()
+		defer told.mu.Unlock()
+		require.Greater(w, len(told.n), 1, "in more than one portion")
+		sum := 0
+		for at, n := range told.n {
+			require.LessOrEqual(w, n, portion*calls.at(at), "admitted by %d calls", calls.at(at))
+			sum += n
+		}
+		require.GreaterOrEqual(w, sum, readers)
+	})
+}
+
+// A server that grants what is over already, for whatever reason, is not asked again without end.
+func TestGrantThatIsOverDoesNotLoopHot(t *testing.T) {
+	for _, left := range []int{0, -5, 1} {
+		t.Run(fmt.Sprint(left, " ms left"), func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p := w.Process()
+				p.WarmUp()
+				p.Link.Delay(time.Millisecond)
+				asked := 0
+				w.Mini.Miniredis().Server().SetPreHook(func(c *server.Peer, name string, args ...string) bool {
+					if !testkit.Running(scripts.Acquire)(append([]string{name}, args...)) {
+						return false
+					}
+					asked++
+					c.WriteLen(4)
+					c.WriteInt(1)
+					c.WriteBulk(strconv.FormatInt(time.Now().UnixMicro(), 10))
+					c.WriteInt(left)
+					c.WriteBulk(strconv.FormatInt(time.Now().UnixMicro(), 10))
+					return true
+				})
+				const long = 2 * time.Second
+				a := p.Acquire(w.Ctx, "n", rwlock.Write, rwlock.WithMaxWait(long))
+				require.Error(w, a.Failed())
+				require.Positive(w, asked)
+				require.LessOrEqual(w, asked, 20*int(long/time.Second), "requests within %v", long)
+			})
+		})
+	}
+}
+
+// Two lockers may share a client that has room for one subscription.
+func TestCloseWithOneBlockingConnection(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	option := server.Option()
+	option.BlockingPoolSize = 1
+	client, err := rueidis.NewClient(option)
+	require.NoError(t, err)
+	defer client.Close()
+	var lockers []*rwlock.Locker
+	for _, prefix := range []string{"a", "b"} {
+		locker, err := rwlock.New(client, rwlock.WithPrefix(prefix), rwlock.WithTTL(2*time.Second))
+		require.NoError(t, err)
+		lockers = append(lockers, locker)
+		held, err := locker.Lock(t.Context(), "n")
+		require.NoError(t, err)
+		over := make(chan error)
+		go func() {
+			next, err := locker.Lock(t.Context(), "n")
+			if err == nil {
+				err = next.Release(t.Context())
+			}
+			over <- err
+		}()
+		for locker.Stats().Waiting == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, <-over)
+	}
+	closed := make(chan struct{})
+	go func() {
+		_ = lockers[1].Close()
+		close(closed)
+	}()
+	limit := time.NewTimer(10 * time.Second)
+	defer limit.Stop()
+	select {
+	case <-closed:
+	case <-limit.C:
+		t.Error("Close waits for the other locker's connection")
+	}
+	require.NoError(t, lockers[0].Close())
+	<-closed
 }

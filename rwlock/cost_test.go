@@ -1,8 +1,13 @@
 package rwlock_test
 
 import (
+	"context"
+	"maps"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -168,4 +173,242 @@ func TestEachLeaseIsRenewedThreeTimesInATTL(t *testing.T) {
 		require.LessOrEqual(w, perTTL, most)
 		require.LessOrEqual(w, uint64(p.Link.Calls("EVALSHA")), p.Stats().Renewed/batched, "many in one call")
 	})
+}
+
+// While the process reads, another reader costs no command and no memory.
+func TestReadingBesideReadersCostsNothing(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process(rwlock.WithTTL(time.Hour))
+		mu := p.RWMutex("n")
+		hasWaited(p)
+		require.NoError(w, mu.RLock(w.Ctx))
+		commands := commandsAfterWaiting(p.Link)
+		for range 1000 {
+			require.NoError(w, p.RWMutex("n").RLock(w.Ctx))
+			require.NoError(w, mu.TryRLock(w.Ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
+		}
+		require.Empty(w, commands())
+		if !testkit.RaceDetector {
+			require.Zero(w, testing.AllocsPerRun(1000, func() {
+				if mu.RLock(w.Ctx) != nil || mu.RUnlock(w.Ctx) != nil {
+					w.Fatal("not read")
+				}
+			}), "allocations")
+		}
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.OnlyTokensLeft()
+	})
+}
+
+// waitedFor is the lock of hasWaited.
+const waitedFor = "waited for"
+
+// hasWaited has the process listen to messages from now on. Its waiter gives up: a hand-off would be lost if the
+// machine stood still before the process has heard of it.
+func hasWaited(p *process) {
+	p.W.Helper()
+	other := p.W.Process()
+	other.Take(waitedFor, rwlock.Write, rwlock.WithTTL(time.Hour))
+	ctx, cancel := context.WithCancel(p.W.Ctx)
+	waiting := p.Acquire(ctx, waitedFor, rwlock.Write)
+	p.W.UntilWaiting(waitedFor, 1)
+	p.W.Eventually("it listens", func() bool { return p.Link.Calls("SUBSCRIBE")+p.Link.Calls("SSUBSCRIBE") > 0 })
+	cancel()
+	require.ErrorIs(p.W, waiting.Result(), context.Canceled)
+	require.NoError(p.W, other.Close())
+	p.W.Settle()
+}
+
+// commandsAfterWaiting counts the commands that reach the server over the link from now on, after hasWaited. On a real
+// server a request of that waiter may still be on its way.
+func commandsAfterWaiting(link *testredis.Link) func() map[string]int {
+	var mu sync.Mutex
+	counts := make(map[string]int)
+	link.OnCommand(func(cmd []string) {
+		late := slices.ContainsFunc(cmd, func(arg string) bool { return strings.HasSuffix(arg, "{"+waitedFor+"}") })
+		if late || cmd[0] == "PING" || cmd[0] == "INFO" {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		counts[cmd[0]]++
+	})
+	return func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(counts)
+	}
+}
+
+// An RWMutex that is not held costs less than 1 KiB, nothing that runs, and nothing once nobody refers to it.
+func TestIdleRWMutexesCostNothing(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		const n = 10_000
+		heap := func() uint64 {
+			for range 3 { // the second and third also free what cleanups let go of
+				runtime.GC()
+			}
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		use := func(mu *rwlock.RWMutex) {
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.NoError(w, mu.Unlock(w.Ctx))
+		}
+		use(p.RWMutex("warm up"))
+		w.Settle()
+		before, goroutines := heap(), runtime.NumGoroutine()
+		all := make([]*rwlock.RWMutex, n)
+		for i := range all {
+			all[i] = p.RWMutex(strconv.Itoa(i))
+			if i%100 == 0 {
+				use(all[i])
+			}
+		}
+		w.Settle()
+		p.Link.ResetCalls()
+		require.Less(w, int64(heap())-int64(before), int64(n*1024))
+		require.Less(w, runtime.NumGoroutine(), goroutines+n/100, "goroutines outside the test come and go")
+		w.Pass(time.Minute)
+		require.Empty(w, sent(p.Link))
+		runtime.KeepAlive(all)
+	})
+}
+
+// A locker keeps nothing of the names that it was asked for.
+func TestForgottenRWMutexesAreFreed(t *testing.T) {
+	locker := testkit.New(t, testredis.Start(t).Client(t))
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const n = 20_000
+	before, tail := heap(), strings.Repeat("x", 500) // a long name, since a map keeps its own size
+	for i := range n {
+		mu := locker.RWMutex(strconv.Itoa(i) + tail)
+		if i%1000 == 0 {
+			require.NoError(t, mu.RLock(t.Context()))
+			require.NoError(t, mu.RUnlock(t.Context()))
+		}
+	}
+	require.Eventually(t, func() bool { return heap()-before < n*250 }, time.Minute, 10*time.Millisecond)
+	runtime.KeepAlive(locker)
+}
+
+// One that is held is the same for everybody who asks for it, even if nobody remembers it.
+func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		for range 3 {
+			require.NoError(w, p.RWMutex("n").Lock(w.Ctx))
+			token := p.RWMutex("n").Token()
+			for range 3 {
+				runtime.GC()
+			}
+			require.NotZero(w, token)
+			require.Equal(w, token, p.RWMutex("n").Token())
+			require.ErrorIs(w, p.RWMutex("n").TryRLock(w.Ctx), rwlock.ErrNotAcquired)
+			require.NoError(w, p.RWMutex("n").Unlock(w.Ctx))
+		}
+		w.OnlyTokensLeft()
+	})
+}
+
+// Goroutines that share a lease share its terms, so RWMutexes of one name that are in use at a time have the same
+// options.
+func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process(rwlock.WithTTL(time.Second))
+		mu := p.RWMutex("n", rwlock.WithMeta("a"))
+		require.Same(w, mu, p.RWMutex("n", rwlock.WithTTL(time.Second), rwlock.WithMeta("a")))
+		for _, c := range []struct {
+			option      rwlock.LockOption
+			name, value string
+			rule        string
+		}{
+			{rwlock.WithTTL(2 * time.Second), "WithTTL", "2s", `must be 1s, as in the RWMutex "n"`},
+			{rwlock.WithMaxWait(time.Second), "WithMaxWait", "1s", "must not be set, as in the RWMutex"},
+			{rwlock.WithMaxHold(time.Second), "WithMaxHold", "1s", "must not be set, as in the RWMutex"},
+			{rwlock.WithMeta("b"), "WithMeta", "b", "must be a"},
+		} {
+			other := p.RWMutex("n", rwlock.WithMeta("a"), c.option)
+			require.NoError(w, other.Lock(w.Ctx), "no other is in use")
+			require.NoError(w, other.Unlock(w.Ctx))
+			require.NoError(w, mu.RLock(w.Ctx))
+			for _, err := range []error{other.Lock(w.Ctx), other.TryLock(w.Ctx), other.RLock(w.Ctx), other.TryRLock(w.Ctx)} {
+				refusedOption(w.T, err, c.name, c.value, c.rule)
+			}
+			require.ErrorIs(w, other.Unlock(w.Ctx), rwlock.ErrNotHeld)
+			require.Zero(w, other.Token())
+			require.NoError(w, p.RWMutex("m", c.option).TryLock(w.Ctx), "another name")
+			require.NoError(w, p.RWMutex("m", c.option).Unlock(w.Ctx))
+			require.NoError(w, mu.RUnlock(w.Ctx))
+		}
+	})
+}
+
+// One that is waited for is in use, and one whose waiters have all left is not.
+func TestWaitersPutARWMutexInUse(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		held := q.Take("n", rwlock.Write)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		waiting := []*testkit.Call{w.Call(ctx, p.RWMutex("n").RLock), w.Call(ctx, p.RWMutex("n").Lock)}
+		other := p.RWMutex("n", rwlock.WithTTL(time.Second))
+		require.ErrorIs(w, other.TryLock(w.Ctx), rwlock.ErrOption)
+		cancel()
+		for _, l := range waiting {
+			require.ErrorIs(w, l.Result(), context.Canceled)
+		}
+		require.ErrorIs(w, other.TryLock(w.Ctx), rwlock.ErrNotAcquired)
+		w.Settle() // who has given up has left the queue
+		w.Release(held)
+		require.NoError(w, other.TryLock(w.Ctx))
+		require.NoError(w, other.Unlock(w.Ctx))
+		w.OnlyTokensLeft()
+	})
+}
+
+// spareSections is how often a process hands the lock on among its goroutines while another one waits, shortSections
+// how often more where that takes less than 200 us.
+const spareSections, shortSections = 16, 112
+
+// Sections that are shorter than a hand-off between processes are not cut off by one after so few.
+func TestShortSectionsGoOnForAMoment(t *testing.T) {
+	for hold, served := range map[time.Duration]int{
+		0:                     spareSections + shortSections,
+		10 * time.Microsecond: 19, // in less than 200 us
+		time.Millisecond:      spareSections,
+	} {
+		t.Run(hold.String(), func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p, q := w.Process(), w.Process()
+				hasWaited(p)
+				mu := p.RWMutex("n")
+				require.NoError(w, mu.Lock(w.Ctx))
+				waiting := lockCrowd(w, 2*(spareSections+shortSections), mu.Lock)
+				other := q.Queue("n", rwlock.Write)
+				w.Settle()
+				n := 0
+				for ; other.IsWaiting(); n++ {
+					w.Pass(hold)
+					require.NoError(w, mu.Unlock(w.Ctx))
+					w.Settle()
+				}
+				require.Equal(w, served, n-1, "besides the one who was in")
+				w.Release(other.Granted())
+				for _, l := range waiting[n-1:] {
+					require.NoError(w, l.Result())
+					require.NoError(w, mu.Unlock(w.Ctx))
+				}
+				w.OnlyTokensLeft()
+			})
+		})
+	}
 }

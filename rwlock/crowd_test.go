@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
@@ -277,3 +279,77 @@ func TestRefusedReleasesBackOff(t *testing.T) {
 		})
 	}
 }
+
+func TestFIFOOfManyProcesses(t *testing.T) {
+	everywhere(t, func(w *world) {
+		const waiters, lockers = 200, 10
+		w.TTL = 10 * time.Second // a busy machine must not drop a waiter
+		held := w.Process().Take("n", rwlock.Write)
+		var processes []*process
+		for range lockers {
+			processes = append(processes, w.Process())
+		}
+		var r testkit.Order
+		var all []*pending
+		for i := range waiters {
+			p := processes[i*7%lockers]
+			all = append(all, p.LineUp("n", rwlock.Write, func(l *rwlock.Lease) { r.Enter(i, l) }))
+		}
+		w.Release(held)
+		for _, a := range all {
+			a.Granted()
+		}
+		require.Len(w, r.Entered, waiters)
+		for i := range waiters {
+			require.Equal(w, i, r.Entered[i], "%v", r.Entered)
+			if i > 0 {
+				require.Greater(w, r.Tokens[i], r.Tokens[i-1])
+			}
+		}
+		handedOff := uint64(0)
+		for _, p := range processes {
+			handedOff += p.Stats().HandedOff
+		}
+		require.EqualValues(w, waiters, handedOff, "each from hand to hand")
+		w.OnlyTokensLeft()
+	})
+}
+
+// failingOver is a client that says of itself that it is of some mode, and sends to one of several servers, as the
+// client of a Sentinel group does: to the next one from the moment of the failover.
+type failingOver struct {
+	rueidis.Client // the first
+	mode           rueidis.ClientMode
+	clients        []rueidis.Client
+	addrs          []string
+	now            atomic.Int64
+}
+
+// newFailingOver returns a client over links to these servers.
+func newFailingOver(t testing.TB, mode rueidis.ClientMode, links ...*testredis.Link) *failingOver {
+	c := &failingOver{mode: mode}
+	for _, link := range links {
+		c.clients = append(c.clients, link.Client(t))
+		c.addrs = append(c.addrs, link.Option().InitAddress[0])
+	}
+	c.Client = c.clients[0]
+	return c
+}
+
+func (c *failingOver) client() rueidis.Client { return c.clients[c.now.Load()] }
+
+func (c *failingOver) Mode() rueidis.ClientMode { return c.mode }
+
+func (c *failingOver) Nodes() map[string]rueidis.Client {
+	return map[string]rueidis.Client{c.addrs[c.now.Load()]: c.client()}
+}
+
+func (c *failingOver) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	return c.client().Do(ctx, cmd)
+}
+
+func (c *failingOver) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
+	return c.client().DoMulti(ctx, multi...)
+}
+
+func (c *failingOver) Dedicate() (rueidis.DedicatedClient, func()) { return c.client().Dedicate() }

@@ -1,13 +1,21 @@
 package rwlock_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -244,4 +252,255 @@ func redisBinary(t testing.TB) string {
 	t.Helper()
 	testredis.Require(t)
 	return testredis.Binaries()[0]
+}
+
+// A connection that could not be opened replaces none: what the locker knows of the server stays true.
+func TestDialsCountsTheConnectionsThatWereOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		client, err := rwlock.Dial("", link.Option())
+		require.NoError(t, err)
+		defer client.Close()
+		told := client.(interface {
+			Dials() uint64
+			LastDials() (newest, call string, next <-chan struct{})
+		})
+		open := func() error {
+			c, giveBack := client.Dedicate()
+			defer giveBack()
+			return c.Do(t.Context(), c.B().Ping().Build()).Error()
+		}
+		before := told.Dials()
+		_, _, next := told.LastDials()
+		link.Refuse()
+		require.Error(t, open())
+		require.Equal(t, before, told.Dials())
+		select {
+		case <-next:
+			require.Fail(t, "nothing was opened")
+		default:
+		}
+		link.Restore()
+		require.NoError(t, open())
+		require.Equal(t, before+1, told.Dials())
+		<-next
+		newest, call, _ := told.LastDials()
+		require.Empty(t, call, "no call has been dialled for")
+		require.NotEmpty(t, newest)
+
+		link.Cut()
+		synctest.Wait()
+		require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error())
+		_, call, _ = told.LastDials()
+		require.Equal(t, newest, call)
+	})
+}
+
+// socket counts the writes that go out. Like one of the system it takes them without waiting for the other end.
+type socket struct {
+	net.Conn
+	writes *atomic.Int64
+	sent   chan []byte
+	gone   chan struct{}
+	close  sync.Once
+}
+
+func newSocket(conn net.Conn, writes *atomic.Int64) *socket {
+	s := &socket{Conn: conn, writes: writes, sent: make(chan []byte, 1024), gone: make(chan struct{})}
+	go func() {
+		for {
+			select {
+			case b := <-s.sent:
+				_, _ = conn.Write(b) // where it fails, reading fails as well
+			case <-s.gone:
+				return
+			}
+		}
+	}()
+	return s
+}
+
+func (s *socket) Write(b []byte) (int, error) {
+	select {
+	case <-s.gone:
+		return 0, net.ErrClosed
+	default:
+	}
+	s.writes.Add(1)
+	s.sent <- bytes.Clone(b)
+	return len(b), nil
+}
+
+func (s *socket) Close() error {
+	s.close.Do(func() { close(s.gone) })
+	return s.Conn.Close()
+}
+
+// What many goroutines ask for at once leaves in few writes. One processor runs all of them, so that those who are
+// ready to run do not run already; and time is fake, so that writes follow each other closely on any machine.
+func TestManyCallersShareWrites(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		const callers, rounds = 64, 50
+		var writes atomic.Int64
+		option := testredis.NewMini(t).NewLink().Option()
+		dial := option.DialCtxFn
+		option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+			conn, err := dial(ctx, addr, d, c)
+			if err != nil {
+				return nil, err
+			}
+			return newSocket(conn, &writes), nil
+		}
+		client, err := rwlock.Dial("", option)
+		require.NoError(t, err)
+		defer client.Close()
+
+		synctest.Wait()
+		before := writes.Load()
+		for range rounds {
+			burst(t, client, callers)
+		}
+		const commands = callers * rounds
+		t.Logf("%d commands in %d writes", commands, writes.Load()-before)
+		require.Less(t, writes.Load()-before, int64(commands/8))
+	})
+}
+
+// burst has so many goroutines send a command each, all ready to run at once.
+func burst(t *testing.T, client rueidis.Client, callers int) {
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	for range callers {
+		all.Go(func() {
+			<-begin
+			if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	synctest.Wait()
+	close(begin)
+	all.Wait()
+}
+
+// speaking is a connection to a server that says this, in pieces, whatever it is asked, and then closes it.
+type speaking struct {
+	net.Conn
+	says []string
+}
+
+func (c *speaking) Read(b []byte) (int, error) {
+	if len(c.says) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, c.says[0])
+	if c.says[0] = c.says[0][n:]; c.says[0] == "" {
+		c.says = c.says[1:]
+	}
+	return n, nil
+}
+
+func (c *speaking) Write(b []byte) (int, error) { return len(b), nil }
+
+// What a server says before it closes a new connection is the cause. An answer before the connection broke is none.
+func TestAServerThatTurnsItsClientsAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		says  []string
+		cause string
+	}{
+		"too many clients": {[]string{"-ERR max number of clients reached\r\n"}, "ERR max number of clients reached"},
+		"in pieces":        {[]string{"-", "ERR max number", " of clients reached\r", "\n"}, "ERR max number of clients"},
+		"protected mode":   {[]string{"-DENIED Redis is running in protected mode\r\n"}, "DENIED Redis is running in"},
+		"nothing":          {nil, "EOF"},
+		"half a line":      {[]string{"-ERR max number of clients re"}, "EOF"},
+		"an answer":        {[]string{"-ERR unknown\r\n"}, "EOF"},
+		"more than that":   {[]string{"-ERR max number of clients reached\r\n+OK\r\n"}, "EOF"},
+		"more, in pieces":  {[]string{"-ERR max number of clients reached\r\n", "+OK\r\n"}, "EOF"},
+	} {
+		testTurnedAway(t, name, c.says, c.cause, false)
+		testTurnedAway(t, name+", writes coalesced by the system", c.says, c.cause, true)
+	}
+}
+
+func testTurnedAway(t *testing.T, name string, says []string, cause string, coalesced bool) {
+	t.Run(name, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer func() { _ = there.Close() }()
+		client, err := rwlock.Dial("server:6379", rueidis.ClientOption{
+			DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+				return &speaking{here, slices.Clone(says)}, nil
+			},
+			DisableTCPNoDelay: coalesced,
+		})
+		require.NoError(t, err)
+		err = client.Do(t.Context(), client.B().Ping().Build()).Error()
+		require.ErrorContains(t, err, cause)
+		var failed *net.OpError
+		if cause == "EOF" {
+			require.ErrorIs(t, err, io.EOF)
+		} else {
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, "dial", failed.Op)
+		}
+		client.Close()
+	})
+}
+
+// The password of the locks' user changes while locks are held, and every connection is replaced: none is lost. First
+// both passwords hold for a time; then the old one ends before the program knows the new one.
+func TestAPasswordChangesWhileLocksAreHeld(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	run := func(args ...string) {
+		_, err := server.Command(args...)
+		require.NoError(t, err, "%q", args)
+	}
+	run("ACL", "SETUSER", "ann", "on", ">first", "~*", "&*", "+@all")
+	var password atomic.Value
+	password.Store("first")
+	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{
+		AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+			return rueidis.AuthCredentials{Username: "ann", Password: password.Load().(string)}, nil
+		},
+	})
+	require.NoError(t, err)
+	defer client.Close()
+	locker, err := rwlock.New(client, rwlock.WithTTL(2*time.Minute), testredis.Patience())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, locker.Close()) }()
+	var leases []*rwlock.Lease
+	for i := range 20 {
+		lease, err := locker.Lock(t.Context(), fmt.Sprint(i))
+		require.NoError(t, err)
+		leases = append(leases, lease)
+	}
+	var last error
+	renewed := func() bool {
+		for _, lease := range leases {
+			if last = lease.Renew(t.Context()); last != nil {
+				return false
+			}
+		}
+		return true
+	}
+
+	run("ACL", "SETUSER", "ann", ">second") // the old one holds too
+	password.Store("second")
+	run("ACL", "SETUSER", "ann", "<first")
+	run("CLIENT", "KILL", "USER", "ann")
+	require.Eventually(t, renewed, time.Minute, time.Millisecond)
+
+	run("ACL", "SETUSER", "ann", "resetpass", ">third") // the program does not know it
+	run("CLIENT", "KILL", "USER", "ann")
+	refused := func() bool { return !renewed() && strings.Contains(last.Error(), "WRONGPASS") }
+	require.Eventually(t, refused, time.Minute, time.Millisecond)
+	require.ErrorIs(t, last, rwlock.ErrNoQuorum)
+	password.Store("third")
+	require.Eventually(t, renewed, time.Minute, time.Millisecond)
+	for _, lease := range leases {
+		require.NoError(t, lease.Err())
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	require.Zero(t, locker.Stats().Lost.Total())
 }

@@ -5,14 +5,18 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
+	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -184,4 +188,256 @@ func TestTheNextMasterOfASentinelGroupThatEvictsIsTold(t *testing.T) {
 			s.Failover()
 		}
 	}
+}
+
+// pinged waits for the answer of Ping that a server gives once a change of it is through.
+func pinged(t *testing.T, l *rwlock.Locker, addr string, says ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		err := l.Ping(t.Context())
+		for _, part := range append(says, addr) {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Log(err)
+				return false
+			}
+		}
+		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
+		return true
+	}, testkit.Patience, 10*time.Millisecond, "%q", says)
+}
+
+// Each trouble of a server is named, with its cure, and is over when the server is well again. Ping writes nothing.
+func TestPing(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	set := func(args ...string) { commandOn(t, server, append([]string{"CONFIG", "SET"}, args...)...) }
+	l := testkit.Dial(t, server.Addr(), rueidis.ClientOption{}, testredis.Patience())
+	well := func() { t.Helper(); require.NoError(t, l.Ping(t.Context())) }
+	well()
+	require.EqualValues(t, 0, commandOn(t, server, "DBSIZE"))
+	for _, c := range []struct{ option, bad, good, trouble, cure string }{
+		{"maxmemory", "1kb", "0", "OOM", "raise maxmemory"},
+		{"min-replicas-to-write", "1", "0", "NOREPLICAS", "min-replicas-to-write"},
+	} {
+		set(c.option, c.bad)
+		pinged(t, l, server.Addr(), c.trouble, c.cure)
+		set(c.option, c.good)
+		well()
+	}
+	set("maxmemory", "1gb", "maxmemory-policy", "allkeys-lru")
+	pinged(t, l, server.Addr(), "maxmemory-policy is allkeys-lru", "noeviction")
+	set("maxmemory", "0")
+	well()
+
+	for user, rules := range map[string]string{
+		"noscripts": "on >secret ~* &* +@all -@scripting", "nokeys": "on >secret ~other:* &* +@all",
+	} {
+		commandOn(t, server, append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
+		as := testkit.Dial(t, server.Addr(), rueidis.ClientOption{Username: user, Password: "secret"}, testredis.Patience())
+		pinged(t, as, server.Addr(), "NOPERM", "SECURITY.md")
+	}
+	wrong := testkit.Dial(t, server.Addr(), rueidis.ClientOption{Username: "nokeys", Password: "guess"})
+	pinged(t, wrong, server.Addr(), "WRONGPASS", "user and password")
+
+	replica := testredis.Start(t)
+	replica.ReplicaOf(server)
+	pinged(t, testkit.Dial(t, replica.Addr(), rueidis.ClientOption{}), replica.Addr(), "READONLY", "locks need its master")
+
+	server.Freeze()
+	pinged(t, l, server.Addr(), "no reply", "CLIENT UNPAUSE")
+	server.Thaw()
+	server.Kill()
+	pinged(t, l, server.Addr(), "connection refused", "is it running")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, l.Ping(ended), context.Canceled)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, l.Ping(t.Context()), rwlock.ErrClosed)
+}
+
+// A server that still reads its data takes no writes.
+func TestPingWhileAServerLoads(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t, "--rdbcompression", "no", "--enable-debug-command", "yes")
+	commandOn(t, server, "DEBUG", "POPULATE", "5000", "key", "4096")
+	commandOn(t, server, "SAVE")
+	slow := testredis.Start(t, "--loading-process-events-interval-bytes", "1024", "--key-load-delay", "10000",
+		"--dir", folderOf(t, server))
+	l := testkit.Dial(t, slow.Addr(), rueidis.ClientOption{}, testredis.Patience())
+	pinged(t, l, slow.Addr(), "LOADING", "wait: ")
+}
+
+// Sentinel: the master is asked. Cluster: each server with slots is.
+func TestPingOfAGroup(t *testing.T) {
+	t.Parallel()
+	binary := redisBinary(t)
+	for name, group := range map[string]testredis.Deployment{
+		"Sentinel": testredis.StartSentinel(t, binary), "Cluster": testredis.StartCluster(t, binary, 0),
+	} {
+		l := testkit.Dial(t, "", group.Option(), testredis.Patience())
+		require.NoError(t, l.Ping(t.Context()), name)
+	}
+	cluster := testredis.StartCluster(t, binary, 0)
+	l := testkit.Dial(t, "", cluster.Option(), testredis.Patience())
+	for _, node := range cluster.Nodes() {
+		commandOn(t, node, "CONFIG", "SET", "maxmemory", "1kb")
+		pinged(t, l, node.Addr(), "OOM")
+		commandOn(t, node, "CONFIG", "SET", "maxmemory", "0")
+		require.NoError(t, l.Ping(t.Context()))
+	}
+}
+
+// Over a quorum the error is ErrNoQuorum only if too few masters are left.
+func TestPingOverAQuorum(t *testing.T) {
+	t.Parallel()
+	w := testkit.Start(t, 3)
+	var addrs []string
+	for _, s := range w.Servers {
+		addrs = append(addrs, s.Addr())
+	}
+	l, err := redlock.Open(addrs, testredis.Patience())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	require.NoError(t, l.Ping(t.Context()))
+	w.Servers[2].Kill()
+	err = l.Ping(t.Context())
+	require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
+	var node *rwlock.NodeError
+	require.ErrorAs(t, err, &node)
+	require.Equal(t, 2, node.Index)
+	require.ErrorContains(t, err, addrs[2])
+	w.Servers[0].Kill()
+	err = l.Ping(t.Context())
+	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
+	require.ErrorContains(t, err, addrs[0])
+	require.ErrorContains(t, err, addrs[2])
+}
+
+func folderOf(t *testing.T, server *testredis.Server) string {
+	t.Helper()
+	reply := commandOn(t, server, "CONFIG", "GET", "dir")
+	return reply.([]any)[1].(string)
+}
+
+// hooked is a client as those of rueidishook are: it sees each command.
+type hooked struct {
+	rueidis.Client
+	seen *seen
+}
+
+type seen struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (s *seen) add(commands ...rueidis.Completed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range commands {
+		s.names = append(s.names, c.Commands()[0])
+	}
+}
+
+func (s *seen) count(names ...string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range s.names {
+		if slices.Contains(names, name) {
+			n++
+		}
+	}
+	return n
+}
+
+func (h *hooked) Do(ctx context.Context, c rueidis.Completed) rueidis.RedisResult {
+	h.seen.add(c)
+	return h.Client.Do(ctx, c)
+}
+
+func (h *hooked) DoMulti(ctx context.Context, c ...rueidis.Completed) []rueidis.RedisResult {
+	h.seen.add(c...)
+	return h.Client.DoMulti(ctx, c...)
+}
+
+func (h *hooked) Nodes() map[string]rueidis.Client {
+	nodes := h.Client.Nodes()
+	for addr, node := range nodes {
+		nodes[addr] = &hooked{node, h.seen}
+	}
+	return nodes
+}
+
+// Over a quorum a client that does not know its connections pays an INFO for each script. A wrapped one does not.
+func TestWrapKeepsWhatIsKnownOfTheConnection(t *testing.T) {
+	servers := []*testredis.Server{testredis.Start(t), testredis.Start(t), testredis.Start(t)}
+	scripts, infos := map[string]int{}, map[string]int{}
+	for name, wrap := range map[string]func(rueidis.Client, func(rueidis.Client) rueidis.Client) (rueidis.Client, error){
+		"wrapped": rwlock.Wrap,
+		"hidden": func(c rueidis.Client, with func(rueidis.Client) rueidis.Client) (rueidis.Client, error) {
+			return with(c), nil
+		},
+	} {
+		seen := &seen{}
+		var addrs []string
+		for _, server := range servers {
+			addrs = append(addrs, server.Addr())
+		}
+		clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
+		require.NoError(t, err)
+		for i, client := range clients {
+			clients[i], err = wrap(client, func(c rueidis.Client) rueidis.Client { return &hooked{c, seen} })
+			require.NoError(t, err)
+		}
+		locker, err := redlock.New(clients, testredis.Patience())
+		require.NoError(t, err)
+		pair := func() { require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil })) }
+		pair()
+		servers[0].ResetStats()
+		for range 10 {
+			pair()
+		}
+		scripts[name], infos[name] = seen.count("EVALSHA", "EVAL"), servers[0].Stats()["info"].Calls
+		require.NoError(t, locker.Close())
+		for _, client := range clients {
+			client.Close()
+		}
+	}
+	require.Greater(t, scripts["wrapped"], 30, "the hooks see the scripts")
+	require.Less(t, infos["wrapped"], 10)
+	require.GreaterOrEqual(t, infos["hidden"], 10)
+}
+
+func TestWrapRefuses(t *testing.T) {
+	client, err := rwlock.Dial(miniredis.RunT(t).Addr(), rueidis.ClientOption{})
+	require.NoError(t, err)
+	defer client.Close()
+	same := func(c rueidis.Client) rueidis.Client { return c }
+	for name, f := range map[string]func() (rueidis.Client, error){
+		"no client":     func() (rueidis.Client, error) { return rwlock.Wrap(nil, same) },
+		"not from Dial": func() (rueidis.Client, error) { return rwlock.Wrap(&hooked{client, &seen{}}, same) },
+		"no function":   func() (rueidis.Client, error) { return rwlock.Wrap(client, nil) },
+		"a function of none": func() (rueidis.Client, error) {
+			return rwlock.Wrap(client, func(rueidis.Client) rueidis.Client { return nil })
+		},
+	} {
+		wrapped, err := f()
+		require.Nil(t, wrapped, name)
+		require.ErrorIs(t, err, rwlock.ErrOption, name)
+	}
+	require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), "it stays as it was")
+
+	// Wrapped twice, and closed by either end.
+	once, err := rwlock.Wrap(client, same)
+	require.NoError(t, err)
+	twice, err := rwlock.Wrap(once, same)
+	require.NoError(t, err)
+	locker, err := rwlock.New(twice)
+	require.NoError(t, err)
+	_, err = locker.Lock(t.Context(), "n")
+	require.NoError(t, err)
+	client.Close()
+	_, err = locker.Lock(t.Context(), "m")
+	require.ErrorIs(t, err, rwlock.ErrNoQuorum, "a closed client ends the waiting")
+	require.NoError(t, locker.Close())
+	twice.Close()
 }

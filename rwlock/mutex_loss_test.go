@@ -386,3 +386,74 @@ func TestALimitOfAnRWMutexIsToldAsALoss(t *testing.T) {
 		w.OnlyTokensLeft()
 	})
 }
+
+// A leader's request is answered late, after the hold that a message has reported was lost. A reader that came after
+// another client had written must not enter with the token of that hold.
+func TestAReaderDoesNotEnterALostSection(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		w.TTL = time.Second
+		p, third := w.Process(), w.Process()
+		makeListen(p)
+		held := w.Process().Take("n", rwlock.Write)
+		mu := p.RWMutex("n")
+		p.Link.StallCommits()
+		leader := w.Call(w.Ctx, mu.RLock)
+		w.Release(held)                 // handed to the leader, whose request is not answered
+		w.Pass(1500 * time.Millisecond) // the hold was not renewed, and has expired
+		lease := third.Take("n", rwlock.Write)
+		written := lease.Token()
+		w.Release(lease)
+		reader := w.Call(w.Ctx, mu.RLock)
+		p.Link.ResumeCommits()
+		require.NoError(t, leader.Result())
+		require.NoError(t, reader.Result())
+		require.Greater(t, mu.Token(), written)
+	})
+}
+
+// A section of Do has the fence of its own lock, and the lock is free again however its function ends.
+func TestRWMutexDo(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		mu := p.RWMutex("cfg")
+		var last fencing.Token
+		section := func(mode rwlock.Mode) func(context.Context) error {
+			return func(ctx context.Context) error {
+				fence, err := fencing.Require(ctx, "cfg")
+				require.NoError(w, err)
+				require.Equal(w, mode, fence.Mode)
+				require.Equal(w, mu.Token(), fence.Token)
+				require.Greater(w, fence.Token, last)
+				last = fence.Token
+				require.ErrorIs(w, mu.Lock(ctx), rwlock.ErrNested)
+				return context.Canceled
+			}
+		}
+		require.Equal(w, context.Canceled, mu.Do(w.Ctx, section(rwlock.Write)))
+		require.Equal(w, context.Canceled, mu.RDo(w.Ctx, section(rwlock.Read)))
+		require.Panics(w, func() { _ = mu.Do(w.Ctx, func(context.Context) error { panic("in the section") }) })
+		require.ErrorIs(w, mu.Do(w.Ctx, nil), rwlock.ErrOption)
+		misused := mu.RDo(w.Ctx, func(context.Context) error { return mu.Upgrade(w.Ctx) })
+		require.ErrorIs(w, misused, rwlock.ErrNotHeld, "it has left another mode behind")
+		require.NoError(w, mu.Unlock(w.Ctx))
+
+		ended, cancel := context.WithCancel(w.Ctx)
+		require.NoError(w, mu.Do(ended, func(context.Context) error { cancel(); return nil }))
+		require.ErrorIs(w, mu.RDo(ended, func(context.Context) error { panic("it runs") }), context.Canceled)
+		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
+		w.OnlyTokensLeft()
+	})
+}
+
+// Readers are in their sections together.
+func TestRWMutexRDoIsShared(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		mu := w.Process().RWMutex("cfg")
+		require.NoError(w, mu.RDo(w.Ctx, func(ctx context.Context) error {
+			inner := w.Call(w.Ctx, func(ctx context.Context) error {
+				return mu.RDo(ctx, func(context.Context) error { return nil })
+			})
+			return inner.Result()
+		}))
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/chaos/history"
 )
@@ -34,3 +35,5 @@ func TestReadLeavesOutAnUnfinishedLine(t *testing.T) {
 	require.Len(t, h.Spans, 1)
 	require.ErrorContains(t, h.Read(strings.NewReader("{}\n{\n")), "line 2")
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
+	"go.uber.org/goleak"
 	gormpostgres "gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -28,6 +29,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/pgxguard"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/internal/test/testpostgres"
 	"github.com/seed74116694/fencelock/locktest"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -194,4 +196,33 @@ func requireGuarded(t *testing.T, db *sql.DB, guard *sqlguard.Guard, deposit dep
 		require.NoError(t, under(another, 20, atOnce, nothing))
 	}, nothing), fencing.ErrStale)
 	requireBalance(30)
+}
+
+// postgres is the server of this run of tests.
+var postgres testpostgres.Server
+
+func TestMain(m *testing.M) {
+	// GORM's cache of prepared statements cannot be closed.
+	goleak.VerifyTestMain(suite{m}, goleak.IgnoreAnyFunction("gorm.io/gorm/internal/lru.NewLRU[...].func1"))
+}
+
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	defer postgres.Stop()
+	return s.M.Run()
+}
+
+// patience bounds the wait for an event that never comes.
+const patience = time.Minute
+
+// await returns the next value of a channel.
+func await[T any](t *testing.T, event string, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(patience):
+		t.Fatalf("no sign of %s after %v", event, patience)
+	}
+	return value
 }

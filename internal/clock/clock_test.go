@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/internal/clock"
 )
@@ -102,3 +103,5 @@ func TestElapsedByTheFurtherClock(t *testing.T) {
 		require.Equal(t, c.most, now.AtMostSince(start), c.name)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,11 +1,14 @@
 package localqueue_test
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/localqueue"
@@ -358,3 +361,139 @@ func (w *world) calm() {
 	}
 	require.Empty(w.t, w.waiting)
 }
+
+// FuzzQueue lets holders, waiters, single attempts and conversions come and go in any order. After each event the queue
+// is in the state of the model, and no waiter has been forgotten. In the end every waiter gets the lock.
+func FuzzQueue(f *testing.F) {
+	source := rand.NewChaCha8([32]byte{1})
+	for range 20 {
+		seed := make([]byte, 200)
+		_, _ = source.Read(seed)
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, events []byte) { play(t, events) })
+}
+
+// TestQueueAtRandom plays more runs than a fuzz target's seeds do.
+func TestQueueAtRandom(t *testing.T) {
+	source := rand.NewChaCha8([32]byte{2})
+	events := make([]byte, 100)
+	for range 500 {
+		_, _ = source.Read(events)
+		play(t, events)
+	}
+}
+
+func play(t testing.TB, events []byte) {
+	w := &world{t: t}
+	for _, e := range events {
+		w.step(int(e%16), int(e/16))
+	}
+	w.calm()
+}
+
+// step is one event.
+func (w *world) step(event, n int) {
+	mode := read
+	if n%2 == 1 {
+		mode = write
+	}
+	switch event {
+	case 0, 1, 2:
+		w.enqueue(mode)
+	case 3:
+		w.enter(mode)
+	case 4:
+		w.tryLead(mode)
+	case 5:
+		w.tryJoin()
+	case 6:
+		w.tryLeave()
+	case 7, 8:
+		w.leave(mode)
+	case 9:
+		w.handOn(n%4 > 0)
+	case 10:
+		w.lead(n%4 > 0)
+	case 11:
+		w.join()
+	case 12:
+		w.giveUp(n)
+	case 13, 14:
+		w.beginConversion(mode)
+	case 15:
+		w.endConversion(n%2 > 0)
+	}
+}
+
+// An admitted waiter has the lock: it is too late to give up, whatever it has heard.
+func TestAnAdmittedWaiterCannotGiveUp(t *testing.T) {
+	var q localqueue.Queue
+	q.Enter(write)
+	w := localqueue.NewWaiter(write, time.Time{})
+	q.Enqueue(w)
+	q.Leave(write)
+	q.AdmitFirst()
+	require.False(t, q.GiveUp(w))
+	require.Equal(t, 1, q.Holders())
+}
+
+// Readers join only while their caller allows it, and only while no waiter is ahead of them.
+func TestAllowJoin(t *testing.T) {
+	var q localqueue.Queue
+	q.AllowJoin(true)
+	require.False(t, q.TryJoin(), "there are no readers")
+	q.Enter(read)
+	require.False(t, q.TryJoin(), "not allowed so far")
+	q.AllowJoin(true)
+	require.True(t, q.TryJoin())
+	q.AllowJoin(false)
+	require.False(t, q.TryJoin())
+	q.Enqueue(localqueue.NewWaiter(write, time.Time{}))
+	q.AllowJoin(true)
+	require.False(t, q.TryJoin(), "a writer waits")
+	require.Equal(t, 2, q.Readers())
+	require.True(t, q.TryLeave())
+	require.False(t, q.TryLeave(), "the last reader takes the mutex")
+}
+
+// Whatever others do between the look at the count and the step, a change is made as if they had come before it or
+// after it: no reader is forgotten, and none is told that it is not in.
+func TestAChangeOfTheReaderCountIsOneStep(t *testing.T) {
+	for name := range localqueue.ReaderChanges {
+		for first := range localqueue.ReaderChanges {
+			for second := range localqueue.ReaderChanges {
+				for readers := range 4 {
+					for _, open := range []bool{true, false} {
+						isOneStep(t, name, []string{first, second}, readers, open)
+					}
+				}
+			}
+		}
+	}
+}
+
+// isOneStep compares a change that is interrupted by others with the same change before them, and after them.
+func isOneStep(t *testing.T, name string, others []string, readers int, open bool) {
+	t.Helper()
+	type outcome struct {
+		changed bool
+		state   int64
+	}
+	change := localqueue.ReaderChanges[name]
+	interrupt := func(c *localqueue.ReaderCount) {
+		for _, other := range others {
+			localqueue.ReaderChanges[other](c)
+		}
+	}
+	before, amid, after := localqueue.NewReaderCount(readers, open), localqueue.NewReaderCount(readers, open),
+		localqueue.NewReaderCount(readers, open)
+	one, two := change(before), amid.Interrupted(name, func() { interrupt(amid) })
+	interrupt(before)
+	interrupt(after)
+	three := change(after)
+	assert.Contains(t, []outcome{{one, before.State()}, {three, after.State()}}, outcome{two, amid.State()},
+		"%s, with %v amid it, of %d readers, open: %v", name, others, readers, open)
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

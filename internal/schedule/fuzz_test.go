@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/schedule"
 )
@@ -189,3 +191,5 @@ func (w *world) must(is bool, what string) {
 		w.t.Fatalf("%s at %v: %+v", what, w.now, w.r)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
@@ -298,3 +299,5 @@ func TestDelaysAreRemembered(t *testing.T) {
 		require.Equal(t, 70*ms, s.q.Delayed(now(), now()+time.Second+70*ms), "it is due and has not fired")
 	})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,13 +1,18 @@
 package wire_test
 
 import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -140,3 +145,255 @@ func TestKeysOfANamePrefix(t *testing.T) {
 		require.False(t, ok, key)
 	}
 }
+
+func TestMessages(t *testing.T) {
+	grant := wire.Handoff{
+		Hold: hold, Token: us, GrantedAt: us + 1, TTL: 3 * time.Second, Server: "0123456789ab",
+	}
+	block := grant
+	block.First = us - 9
+	contended := block
+	contended.Contended = true
+	for text, want := range map[string]wire.Message{
+		hold:             wire.YieldRequest{Hold: hold},
+		hold + " wanted": wire.Contended{Hold: hold},
+		hold + " 1700000000000000 1700000000000001 3000 0123456789ab":                    grant,
+		hold + " 1700000000000000 1700000000000001 3000 0123456789ab 1699999999999991 0": block,
+		hold + " 1700000000000000 1700000000000001 3000 0123456789ab 1699999999999991 3": contended,
+	} {
+		got := wire.ReadMessage(text)
+		require.Equal(t, want, got)
+		require.Equal(t, hold, got.About())
+	}
+}
+
+func TestTextsThatAreNoMessage(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty": "", "a space": " ", "no hold": " wanted", "unknown": "h other", "double space": "h  wanted",
+		"trailing space": "h wanted ", "three": "h 1 2", "four": "h 1 2 3", "six": "h 1 2 3 s 1", "eight": "h 2 2 3 s 1 0 x",
+		"no token": "h 0 1 3000 s", "negative token": "h -1 1 3000 s", "token too large": "h 9007199254740992 1 3000 s",
+		"token as float": "h 1e3 1 3000 s", "no time": "h 1 1 0 s", "time for ever": "h 1 1 9223372036854775807 s",
+		"negative clock": "h 1 -1 3000 s", "no server": "h 1 1 3000 ", "block after its token": "h 1 1 3000 s 2 0",
+		"block without a token": "h 1 1 3000 s 0 0", "negative waiters": "h 2 1 3000 s 1 -1",
+	} {
+		require.Nil(t, wire.ReadMessage(text), name)
+	}
+}
+
+func FuzzMessages(f *testing.F) {
+	f.Add("h")
+	f.Add("h wanted")
+	f.Add("h 1 1 3000 s")
+	f.Add("h 2 1 3000 s 1 4")
+	f.Fuzz(func(t *testing.T, text string) {
+		message := wire.ReadMessage(text)
+		if message == nil {
+			return
+		}
+		require.Equal(t, strings.Split(text, " ")[0], message.About())
+		require.NotEmpty(t, message.About())
+		grant, ok := message.(wire.Handoff)
+		if !ok {
+			return
+		}
+		require.True(t, grant.Token > 0 && grant.Token <= fencing.MaxToken)
+		require.Positive(t, grant.TTL)
+		require.LessOrEqual(t, grant.First, grant.Token)
+		ttl := grant.TTL.Milliseconds()
+		again := fmt.Sprintf("%s %d %d %d %s", grant.Hold, grant.Token, grant.GrantedAt, ttl, grant.Server)
+		if grant.First > 0 {
+			again += fmt.Sprintf(" %d %d", grant.First, map[bool]int{true: 1}[grant.Contended])
+		}
+		require.Equal(t, grant, wire.ReadMessage(again))
+	})
+}
+
+// The operator and the reason arrive as they are, by each way.
+func TestTheReasonOfABreak(t *testing.T) {
+	for _, by := range []wire.Breaker{
+		{"ops", "why"}, {"", "only why"}, {"a: b\nc\x00", "7:x \xff broken "}, {"only who", ""},
+	} {
+		text := wire.Break{Hold: hold, Late: "60000", By: by}.Args(nil)[3]
+		require.Equal(t, wire.BreakNotice{Hold: hold, By: &by}, wire.ReadMessage(hold+" broken "+text))
+		got, err := wire.ReadAcquire(reply(3, 0, 0, us, text))
+		require.NoError(t, err)
+		require.Equal(t, &by, got.Broken)
+		renewed, err := wire.ReadRenew(reply(us, 1, text, 0), 3)
+		require.NoError(t, err)
+		require.Equal(t, map[int]*wire.Breaker{1: &by}, renewed.Broken)
+		require.Equal(t, []wire.Renewed{wire.RenewOK, wire.RenewGone, wire.RenewGone}, renewed.Renewed)
+	}
+	for _, text := range []string{"", "x", "x:y", "-1:y", "3:ab", ":ab"} {
+		require.Nil(t, wire.ReadMessage(hold+" broken "+text), text)
+		_, err := wire.ReadAcquire(reply(3, 0, 0, us, text))
+		require.Error(t, err, text)
+		_, err = wire.ReadRenew(reply(us, text), 1)
+		require.Error(t, err, text)
+	}
+}
+
+func TestDetails(t *testing.T) {
+	d := wire.Details{Mode: fencing.Write, HandoffTTL: "3000", Route: wire.Published("c"), Meta: "meta of it"}
+	owned, shared, converts, both, none, adopted := d, d, d, d, d, d
+	owned.Owner = "A"
+	shared.Block, shared.Route = 16, wire.Sharded("c")
+	converts.Converts, converts.Mode, converts.Route = "B", fencing.Read, wire.Uncounted("c")
+	both.Owner, both.Converts = "A", "B"
+	none.Meta, adopted.Route = "", "@C"
+	for text, d := range map[string]wire.Details{
+		"w 3000 - pc meta of it":   d,
+		"w 3000 A pc meta of it":   owned,
+		"w 3000 +16 sc meta of it": shared,
+		"r 3000 -^B bc meta of it": converts,
+		"w 3000 A^B pc meta of it": both,
+		"w 3000 - pc ":             none,
+		"w 3000 - @C meta of it":   adopted,
+	} {
+		require.Equal(t, text, d.Text())
+		parsed, ok := wire.ParseDetails(text)
+		require.True(t, ok, text)
+		require.Equal(t, d, parsed)
+	}
+	require.True(t, converts.Route.IsUncounted())
+	require.False(t, shared.Route.IsUncounted() || d.Route.IsUncounted())
+}
+
+// The owner of the holder in the way is named, and not what a master has noted behind it.
+func TestTheOwnerOfTheHolder(t *testing.T) {
+	for owner, shown := range map[string]string{
+		"-": other, "-^B": other, "-~": other, "-^B~": other, "+16": other, "+16~": other, "+16^B": other,
+		"A": "A", "A^B": "A", "A~": "A", "A^B~": "A",
+	} {
+		r, err := wire.ReadAcquire(reply(2, 0, 5, us, other, 5, 1000, "w 3000 "+owner+" pchannel meta of it"))
+		require.NoError(t, err)
+		require.Equal(t, shown, r.Holder.Owner, owner)
+		require.Equal(t, "meta of it", r.Holder.Meta)
+		require.Equal(t, strings.HasPrefix(owner, "+"), r.Holder.Shared)
+	}
+}
+
+func FuzzDetails(f *testing.F) {
+	f.Add("w 3000 - pc meta of it")
+	f.Add("r 3000 +16^B~ sc ")
+	f.Add("w 0 A^B bc  x ")
+	f.Fuzz(func(t *testing.T, text string) {
+		d, ok := wire.ParseDetails(text)
+		if !ok {
+			return
+		}
+		again, ok := wire.ParseDetails(d.Text())
+		require.True(t, ok)
+		require.Equal(t, d, again)
+		if d.Block == 0 {
+			require.Equal(t, text, d.Text())
+		}
+	})
+}
+
+const (
+	hold  = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+	other = "01ARZ3NDEKTSV4RRFFQ69G5FAW"
+	us    = 1_700_000_000_000_000
+)
+
+// refusal is an error that a server replies.
+type refusal string
+
+// result makes the reply with these values: ints, texts, lists, refusals, nil, and floats.
+func result(value any) rueidis.RedisResult {
+	var message rueidis.RedisMessage
+	if err := message.CacheUnmarshalView(encode(make([]byte, 7), value)); err != nil {
+		panic(err)
+	}
+	return rueidis.NewResult(message, nil)
+}
+
+// reply makes the reply that is a list of these values.
+func reply(values ...any) rueidis.RedisResult { return result(values) }
+
+// line makes the reply that is a text with these values.
+func line(values ...any) rueidis.RedisResult {
+	text := fmt.Sprintln(values...)
+	return result(text[:len(text)-1])
+}
+
+// encode writes a value in the form in which rueidis caches a message: a type, a length or a number, and the content.
+func encode(to []byte, value any) []byte {
+	head := func(kind byte, n int) { to = binary.BigEndian.AppendUint64(append(to, kind), uint64(n)) }
+	switch v := value.(type) {
+	case nil:
+		head('_', 0)
+	case int:
+		head(':', v)
+	case string:
+		head('$', len(v))
+		to = append(to, v...)
+	case refusal:
+		head('-', len(v))
+		to = append(to, v...)
+	case json.Number:
+		n, err := v.Int64()
+		if err == nil {
+			return encode(to, int(n))
+		}
+		head(',', len(v))
+		to = append(to, v...)
+	case []any:
+		head('*', len(v))
+		for _, one := range v {
+			to = encode(to, one)
+		}
+	}
+	return to
+}
+
+// fromJSON makes the reply that a JSON text describes. A fuzzer changes such a text easily.
+func fromJSON(text string) (r rueidis.RedisResult, value any, ok bool) {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	if decoder.Decode(&value) != nil {
+		return r, nil, false
+	}
+	switch value.(type) {
+	case bool, map[string]any:
+		return r, nil, false
+	}
+	return result(value), value, true
+}
+
+// integer returns a number of a list, or of a line.
+func integer(reply any, i int) (n int64, ok bool) {
+	values, _ := reply.([]any)
+	if line, is := reply.(string); is {
+		for _, field := range strings.Split(line, " ") {
+			values = append(values, json.Number(field))
+		}
+	}
+	if i >= len(values) {
+		return 0, false
+	}
+	number, _ := values[i].(json.Number)
+	n, err := number.Int64()
+	return n, err == nil
+}
+
+func TestTheseRepliesAreThoseOfAServer(t *testing.T) {
+	list, err := reply(1, "text", nil, []any{2}).ToArray()
+	require.NoError(t, err)
+	n, err := list[0].ToInt64()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	text, err := list[1].ToString()
+	require.NoError(t, err)
+	require.Equal(t, "text", text)
+	require.True(t, list[2].IsNil())
+	require.True(t, list[3].IsArray())
+	require.EqualError(t, result(refusal("WRONGTYPE no")).Error(), "WRONGTYPE no")
+	float, _, ok := fromJSON("[1.5]")
+	require.True(t, ok)
+	list, err = float.ToArray()
+	require.NoError(t, err)
+	require.True(t, list[0].IsFloat64())
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

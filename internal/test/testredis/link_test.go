@@ -8,7 +8,9 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
@@ -162,4 +164,273 @@ func TestClosedClientStillDelivers(t *testing.T) {
 		require.True(t, mini.Miniredis().Exists("k"), "what was under way when the client closed runs late")
 		require.Zero(t, link.Conns())
 	})
+}
+
+func TestDropNextReplyRunsTheCommandOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		incr := func() (int64, error) {
+			return client.Do(t.Context(), client.B().Incr().Key("n").Build()).AsInt64()
+		}
+		struck := link.DropNextReply(testredis.Named("incr"))
+		require.NoError(t, client.Do(t.Context(), set(client, "other", "v")).Error(), "others are not hit")
+		_, err := incr()
+		require.Error(t, err)
+		<-struck
+		n, err := incr()
+		require.NoError(t, err, "it strikes once")
+		require.EqualValues(t, 2, n, "the lost one had run")
+		require.Equal(t, 2, mini.Calls("INCR"))
+	})
+}
+
+func TestDropNextCommandNeverRuns(t *testing.T) {
+	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		struck := link.DropNextCommand(testredis.Named("SET"))
+		require.Error(t, client.Do(t.Context(), set(client, "k", "v")).Error())
+		<-struck
+		require.False(t, mini.Miniredis().Exists("k"))
+		require.Zero(t, mini.Calls("SET"))
+	})
+}
+
+func TestMuteNextReplyKeepsTheConnectionOpen(t *testing.T) {
+	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		struck := link.MuteNextReply(testredis.Named("SET"))
+		err := client.Do(within(t, 100*time.Millisecond), set(client, "k", "v")).Error()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		<-struck
+		require.True(t, mini.Miniredis().Exists("k"))
+		require.Equal(t, 1, link.Conns())
+		require.ErrorIs(t, client.Do(within(t, 100*time.Millisecond), get(client, "k")).Error(), context.DeadlineExceeded)
+	})
+}
+
+func TestDelayNextReplyHoldsWhatFollows(t *testing.T) {
+	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		start := time.Now()
+		struck := link.DelayNextReply(testredis.Named("SET"), 700*time.Millisecond)
+		replies := make(chan time.Duration, 2)
+		go func() {
+			_ = client.Do(t.Context(), set(client, "k", "v"))
+			replies <- time.Since(start)
+		}()
+		<-struck
+		require.True(t, mini.Miniredis().Exists("k"))
+		go func() {
+			_ = client.Do(t.Context(), get(client, "k"))
+			replies <- time.Since(start)
+		}()
+		require.Equal(t, 700*time.Millisecond, <-replies)
+		require.Equal(t, 700*time.Millisecond, <-replies)
+	})
+}
+
+func TestDuplicateRunsTwiceAndShowsBothReplies(t *testing.T) {
+	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		type pair struct{ first, second string }
+		var pairs []pair
+		link.Duplicate(testredis.Named("INCR"), func(_ []string, first, second string) {
+			pairs = append(pairs, pair{first, second})
+		})
+		for want := int64(1); want <= 5; want += 2 {
+			n, err := client.Do(t.Context(), client.B().Incr().Key("n").Build()).AsInt64()
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+			require.NoError(t, client.Do(t.Context(), set(client, "k", "v")).Error(), "replies stay in step")
+		}
+		link.Duplicate(nil, nil)
+		synctest.Wait()
+		require.Equal(t, []pair{{":1\r\n", ":2\r\n"}, {":3\r\n", ":4\r\n"}, {":5\r\n", ":6\r\n"}}, pairs)
+		require.Equal(t, 6, mini.Calls("INCR"))
+	})
+}
+
+func TestRulesFindTheirReplyAmongSubscriptions(t *testing.T) {
+	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		sub, cancel := client.Dedicate()
+		defer cancel()
+		ended := sub.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(rueidis.PubSubMessage) {}})
+		require.NoError(t, sub.Do(t.Context(), sub.B().Subscribe().Channel("a", "b").Build()).Error())
+		require.NoError(t, sub.Do(t.Context(), sub.B().Unsubscribe().Channel("a").Build()).Error())
+
+		struck := link.DropNextReply(testredis.Named("SUBSCRIBE"))
+		require.Error(t, sub.Do(t.Context(), sub.B().Subscribe().Channel("c").Build()).Error())
+		<-struck
+		require.Error(t, <-ended)
+		require.NoError(t, client.Do(t.Context(), set(client, "k", "v")).Error(), "only that connection is cut")
+	})
+}
+
+func TestDenyAnswersInPlaceOfTheServer(t *testing.T) {
+	bubble(t, func(t *testing.T, mini *testredis.Mini, link *testredis.Link, client rueidis.Client) {
+		eval := func(keys ...string) error {
+			return client.Do(t.Context(), client.B().Eval().Script("return redis.call('INCR', 'n')").
+				Numkeys(int64(len(keys))).Key(keys...).Build()).Error()
+		}
+		link.Deny(testredis.CrossSlot)
+		require.NoError(t, eval("a{1}", "b{1}"))
+		require.NoError(t, eval())
+		require.ErrorContains(t, eval("a{1}", "b{2}"), "CROSSSLOT")
+		results := client.DoMulti(t.Context(), set(client, "k", "1"),
+			client.B().Eval().Script("").Numkeys(2).Key("{1}", "{2}").Build(), get(client, "k"))
+		require.NoError(t, results[0].Error())
+		require.ErrorContains(t, results[1].Error(), "CROSSSLOT")
+		value, err := results[2].ToString()
+		require.NoError(t, err)
+		require.Equal(t, "1", value, "replies keep their order")
+		link.Deny(nil)
+		require.NoError(t, eval("a{1}", "b{2}"))
+		n, err := mini.Miniredis().Get("n")
+		require.NoError(t, err)
+		require.Equal(t, "3", n, "what was refused did not run")
+	})
+}
+
+func TestRollbackBringsBackEveryKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		redis := mini.Miniredis()
+		require.NoError(t, redis.Set("string", "a\r\n{}"))
+		redis.HSet("hash", "f", "1", "g", "")
+		_, err := redis.Push("list", "x", "y", "x")
+		require.NoError(t, err)
+		_, err = redis.SetAdd("set", "m", "n")
+		require.NoError(t, err)
+		_, err = redis.ZAdd("zset", 1789012345678901, "late")
+		require.NoError(t, err)
+		_, err = redis.ZAdd("zset", -1.5, "early")
+		require.NoError(t, err)
+		redis.SetTTL("hash", time.Minute)
+		redis.SetTTL("string", time.Second)
+		before := redis.Dump()
+		snapshot := mini.Snapshot()
+
+		redis.FlushAll()
+		require.NoError(t, redis.Set("new", "v"))
+		mini.Rollback(snapshot)
+		require.Equal(t, before, redis.Dump())
+		require.Equal(t, time.Minute, redis.TTL("hash"))
+		require.Zero(t, redis.TTL("list"))
+
+		time.Sleep(30 * time.Second)
+		mini.Rollback(snapshot)
+		require.False(t, redis.Exists("string"), "it has expired meanwhile")
+		require.Equal(t, 30*time.Second, redis.TTL("hash"))
+
+		mini.Rollback(&testredis.Snapshot{})
+		require.Empty(t, redis.Keys())
+	})
+}
+
+func set(c rueidis.Client, key, val string) rueidis.Completed {
+	return c.B().Set().Key(key).Value(val).Build()
+}
+
+func get(c rueidis.Client, key string) rueidis.Completed {
+	return c.B().Get().Key(key).Build()
+}
+
+func TestMiniCrashLosesEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		client := mini.Client(t)
+		require.NoError(t, client.Do(t.Context(), set(client, "k", "v")).Error())
+
+		mini.Crash()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, client.Do(ctx, set(client, "k", "w")).Error())
+
+		mini.Recover()
+		require.True(t, rueidis.IsRedisNil(client.Do(t.Context(), get(client, "k")).Error()))
+	})
+}
+
+func TestMiniSkewMovesItsClockAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		client := mini.Client(t)
+		seconds := func() int64 {
+			now, err := client.Do(t.Context(), client.B().Time().Build()).AsStrSlice()
+			require.NoError(t, err)
+			at, err := time.ParseDuration(now[0] + "s")
+			require.NoError(t, err)
+			return int64(at / time.Second)
+		}
+		px := func(key string, ms int64) {
+			require.NoError(t, client.Do(t.Context(), client.B().Set().Key(key).Value("v").PxMilliseconds(ms).Build()).Error())
+		}
+		alive := func(key string) bool {
+			n, err := client.Do(t.Context(), client.B().Exists().Key(key).Build()).AsInt64()
+			require.NoError(t, err)
+			return n == 1
+		}
+
+		px("long", 60_000)
+		px("short", 2_000)
+		mini.Skew(3 * time.Second)
+		require.Equal(t, time.Now().Unix()+3, seconds())
+		require.False(t, alive("short"), "a step forward expires what it passes")
+		time.Sleep(10 * time.Second)
+		require.Equal(t, time.Now().Unix()+3, seconds())
+
+		mini.Skew(-5 * time.Second)
+		require.Equal(t, time.Now().Unix()-5, seconds())
+		mini.Skew(0)
+		require.Equal(t, time.Now().Unix(), seconds())
+		require.True(t, alive("long"))
+	})
+}
+
+// A write's reply waits for the log, and the messages of the write do not. What the log loses is gone after a failover.
+func TestMiniLosesWhatItHasNotCommitted(t *testing.T) {
+	const script = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('PUBLISH', 'news', ARGV[1]) return ARGV[1]"
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			mini := testredis.NewMini(t)
+			client := mini.Client(t)
+			write := func(value string) error {
+				return client.Do(t.Context(), client.B().Eval().Script(script).Numkeys(1).Key("k").Arg(value).Build()).Error()
+			}
+			require.NoError(t, write("before"))
+			heard := make(chan string, 9)
+			go func() {
+				_ = mini.Client(t).Receive(t.Context(), client.B().Subscribe().Channel("news").Build(),
+					func(m rueidis.PubSubMessage) { heard <- m.Message })
+			}()
+			synctest.Wait()
+
+			mini.StallCommits()
+			written := make(chan error, 1)
+			go func() { written <- write("after") }()
+			require.Equal(t, "after", <-heard)
+			synctest.Wait()
+			require.Empty(t, written)
+			late := mini.NewLink().Client(t)
+			require.NoError(t, late.Do(t.Context(), late.B().Ping().Build()).Error(), "a PING writes nothing")
+
+			if lost {
+				mini.LoseCommits()
+				require.Error(t, <-written)
+				require.Equal(t, "before", must(mini.Miniredis().Get("k")))
+				require.NoError(t, write("again"))
+				return
+			}
+			mini.ResumeCommits()
+			require.NoError(t, <-written)
+			require.Equal(t, "after", must(mini.Miniredis().Get("k")))
+		})
+	}
+}
+
+func must(value string, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return value
+}
+
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-testredis")
+	goleak.VerifyTestMain(m, testredis.LeftByClusters()...)
 }
