@@ -125,8 +125,7 @@ func anchors(t *testing.T, path string) (all []string) {
 	return all
 }
 
-// Every line that the library logs, every exported error of a lock and every reason of a loss has a row in the page for
-// operators, and each row is of one of them.
+// Every log line, exported error and reason of a loss has a row in the page for operators, and each row is one of them.
 func TestRunbookHasEveryLineAndError(t *testing.T) {
 	page, err := os.ReadFile("docs/operate.md")
 	require.NoError(t, err)
@@ -173,8 +172,7 @@ func rows(t *testing.T, page, section string) (all []string) {
 	return all
 }
 
-// logged returns the messages of a file's log lines: the literals that warn and info get, also by way of a variable
-// "message".
+// logged returns the messages of a file's log lines, also those by way of a variable "message".
 func logged(t *testing.T, text []byte) (all []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)

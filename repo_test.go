@@ -115,8 +115,7 @@ func TestTheCatalogueNoticesWhatBreaksIt(t *testing.T) {
 	require.Equal(t, []string{two}, wrongInCatalogue(page, []string{one, two}))
 }
 
-// files returns the text of every file of the repository whose name ends in suffix, by path. It fails if there is none:
-// a rule that looks at nothing holds for nothing.
+// files returns the text of every file whose name ends in suffix, by path. It fails if there is none.
 func files(t *testing.T, suffix string) map[string][]byte {
 	t.Helper()
 	found := map[string][]byte{}

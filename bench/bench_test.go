@@ -52,8 +52,7 @@ func newBenchLocker(b *testing.B, client rueidis.Client) *rwlock.Locker {
 	return l
 }
 
-// BenchmarkUncontended has Lock and Release against SET NX PX and DEL in Lua: one client, one server, two round trips
-// each.
+// BenchmarkUncontended has Lock and Release against SET NX PX and DEL in Lua: two round trips each.
 func BenchmarkUncontended(b *testing.B) {
 	client := testredis.Start(b).Client(b)
 	locker, bare, ctx := newBenchLocker(b, client), newBareLock(client), b.Context()
@@ -85,8 +84,7 @@ func BenchmarkUncontended(b *testing.B) {
 	})
 }
 
-// BenchmarkHandOff has 16 lockers, each with its own connection, contend for one name. An iteration is one of them
-// having had its turn.
+// BenchmarkHandOff has 16 lockers, each with its own connection, contend for one name, and have a turn each iteration.
 func BenchmarkHandOff(b *testing.B) {
 	const contenders = 16
 	server := testredis.Start(b)

@@ -219,8 +219,7 @@ func TestHoldsOfAMaster(t *testing.T) {
 	}
 }
 
-// The workload shows what it is for: without a lock sets lose elements, and with this library's tokens none does. A
-// store that compares values loses nothing even without a lock.
+// Without a lock sets lose elements; with this library's tokens, or a store that compares values, none does.
 func TestLockSets(t *testing.T) {
 	testredis.Require(t)
 	cfg := config{
@@ -325,8 +324,7 @@ func TestSets(t *testing.T) {
 	require.Empty(t, elements(""))
 }
 
-// Each library excludes a second caller until the release, on one server or on several masters, knows how long, and
-// shows what a guard may ask for.
+// Each library excludes a second caller until the release, knows how long, and shows what a guard may ask for.
 func TestLibrariesExclude(t *testing.T) {
 	addrs := []string{testredis.Start(t).Addr(), testredis.Start(t).Addr(), testredis.Start(t).Addr()}
 	const ttl = 900 * time.Millisecond

@@ -180,8 +180,7 @@ func TestModeRefuses(t *testing.T) {
 	require.ErrorIs(t, err, fencing.ErrMalformed)
 }
 
-// A proxy copies the header of the request and injects what its context has. The sender may have written the fence in
-// another way than this package does.
+// A proxy copies the header of the request, in which the sender may have written the fence in another way.
 func TestInjectBesideWhatAProxyHasCopied(t *testing.T) {
 	fence := write("orders/4 2", 17)
 	for name, values := range map[string][]string{

@@ -274,8 +274,7 @@ type message struct {
 	SessionID string `json:"sessionId,omitempty"`
 }
 
-// binary returns the installed Chromium. If there is none it skips the test. With CI=true it fails the test instead,
-// unless FENCELOCK_CHROMIUM=none.
+// binary returns the installed Chromium, or skips the test; with CI=true it fails, unless FENCELOCK_CHROMIUM=none.
 func binary(t *testing.T) string {
 	named := os.Getenv("FENCELOCK_CHROMIUM")
 	for _, name := range []string{named, "chromium-headless-shell", "chromium"} {

@@ -132,8 +132,7 @@ func TestAnAdoptionAwaitsWhatCanDecideIt(t *testing.T) {
 	})
 }
 
-// A hold that is not detached is not adopted, whichever master has lost it, also after an attempt to detach it that has
-// marked some of the masters.
+// A hold that is not detached is not adopted, whichever master has lost it, also after a Detach that marked only some.
 func TestAHoldOfAQuorumThatIsNotDetached(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		p, q := w.Process(), w.Process()
@@ -169,8 +168,7 @@ func TestAHoldOfAQuorumThatIsNotDetached(t *testing.T) {
 	})
 }
 
-// A ticket is given out once a quorum has marked the hold. The others are asked until they have, so that the ticket
-// stays good without one that was there before.
+// A ticket is given out once a quorum has marked the hold. The others are asked until they have, too.
 func TestDetachGoesOnMarking(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		p, q := w.Process(), w.Process()
@@ -208,8 +206,7 @@ func TestDetachGoesOnMarking(t *testing.T) {
 	})
 }
 
-// Two adopters that have one master each refuse each other, and the ticket stays good. The third master is away, or has
-// lost the detached hold.
+// Two adopters that have one master each refuse each other, and the ticket stays good.
 func TestAdoptersRefuseEachOther(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		p, q, r := w.Process(), w.Process(), w.Process()
@@ -363,8 +360,7 @@ func simulateAdoptions(w *world, seed int64) {
 	require.Greater(w, s.tickets.used, 10, "seed %d", seed)
 }
 
-// passOn adopts a lease or acquires one, and mostly hands it over. Sometimes the process is killed in between: what it
-// has sent arrives, and it is told nothing.
+// passOn adopts a lease or acquires one, and mostly hands it over, or the process is killed in between.
 func (s *simulation) passOn(ctx context.Context, p *simPeer) {
 	pause(ctx, upTo(p.rng, 10*time.Millisecond))
 	if p.rng.IntN(12) == 0 {

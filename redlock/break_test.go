@@ -180,8 +180,7 @@ func TestBreakThatIsGivenUp(t *testing.T) {
 	})
 }
 
-// breakOnRelease has an operator break each hold that the process releases, before the first release of it gets to a
-// master. The hold stands then, and its process has let go of it already.
+// breakOnRelease has an operator break each hold before the first release of it gets to a master.
 func breakOnRelease(w *world, p, operator *process) (broken *atomic.Int32) {
 	broken = new(atomic.Int32)
 	var began sync.Map // hold to a channel that is closed when the Break is over
@@ -219,8 +218,7 @@ func onOneAndThree(t *testing.T, test func(w *world)) {
 	}
 }
 
-// An acquisition that asks again does so under another hold id. A Break of the former one ends it all the same, whether
-// it is still asking or has its lease already.
+// An acquisition that asks again has another hold id. A Break of the former one ends it all the same.
 func TestBreakFollowsAnAcquisitionThatAsksAgain(t *testing.T) {
 	onOneAndThree(t, func(w *world) {
 		opts := []rwlock.LockOption{rwlock.WithTTL(200 * time.Millisecond), rwlock.WithMinHold(time.Hour)}
@@ -251,8 +249,7 @@ func TestBreakFollowsAnAcquisitionThatAsksAgain(t *testing.T) {
 	})
 }
 
-// A conversion gives the lease another hold. A Break of the former one, which its process has not released there, ends
-// the lease.
+// A conversion gives the lease another hold. A Break of the former one, not released yet, ends the lease.
 func TestBreakFollowsAConversion(t *testing.T) {
 	onOneAndThree(t, func(w *world) {
 		operator := w.Process(rwlock.WithMeta("operator"))
@@ -357,8 +354,7 @@ func TestBreakEndsACallForSeveralLocks(t *testing.T) {
 	})
 }
 
-// One of three masters stands still. The sections that go on without it leave it nothing to do afterwards: their
-// requests have not left, so there is nothing to release.
+// One of three masters stands still. The sections that go on without it leave it nothing to do afterwards.
 func TestSectionsBesideAFrozenMasterLeaveItNothing(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		p := w.ProcessOver(testkit.Net{Way: time.Millisecond, Tuned: true}, rwlock.WithTTL(time.Hour))

@@ -174,8 +174,7 @@ func TestARenewalWithoutAQuorumSaysWhoConfirmed(t *testing.T) {
 	})
 }
 
-// A release goes on in the background as long as a quorum can confirm it: one master that refuses it for good does not
-// end that, two of three do.
+// A release goes on in the background as long as a quorum can confirm it.
 func TestAReleaseIsRefusedWhereNoQuorumCanConfirm(t *testing.T) {
 	for refusing, forGood := range map[int]bool{1: false, 2: true} {
 		inFakeTime(t, 3, func(w *world) {
@@ -219,8 +218,7 @@ func TestAttemptsCountAllMasters(t *testing.T) {
 	}
 }
 
-// A counter beyond all tokens was not written by this library. A quorum of such masters is a conflict, as on one Redis,
-// and no reason to ask again; a minority is outvoted.
+// A quorum of masters with a counter beyond all tokens is a conflict; a minority is outvoted.
 func TestACounterPastAllTokensOnAQuorum(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		p, q := w.Process(), w.Process()

@@ -44,8 +44,7 @@ func tries(p *process, name string, n int) (acquired int, last error) {
 	return acquired, last
 }
 
-// A client proposes tokens by what the masters' clocks show, whatever its own does: the masters mint one token, and
-// nothing has to be raised.
+// A client proposes tokens by what the masters' clocks show, whatever its own does, and nothing has to be raised.
 func TestAClientWhoseClockIsOff(t *testing.T) {
 	for _, lead := range []time.Duration{0, 2 * time.Second, -2 * time.Second, time.Hour, -time.Hour} {
 		t.Run(lead.String(), func(t *testing.T) {
@@ -64,8 +63,7 @@ func TestAClientWhoseClockIsOff(t *testing.T) {
 	}
 }
 
-// Where the clocks of the masters differ by more than tokens may be ahead of them, those that are close to each other
-// agree, in whatever order they answer.
+// Where masters' clocks differ by more than tokens may be ahead, those close to each other agree, in any order.
 func TestMastersWhoseClocksAreFarApart(t *testing.T) {
 	const second = time.Second
 	for _, skews := range [][]time.Duration{
@@ -181,8 +179,7 @@ func increase(t testing.TB, lockers []*rwlock.Locker, rounds int, settle func())
 	t.Logf("%d acquisitions in %v", rounds, time.Since(begun))
 }
 
-// Whatever majority an acquisition reaches, its token is greater than all before it, though no process has seen what
-// another was given and the clock is of no help: time stands still.
+// Whatever majority an acquisition reaches, its token is greater than all before it, though time stands still.
 func TestTokensIncreaseOverChangingMajorities(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
 		var lockers []*rwlock.Locker
@@ -208,8 +205,7 @@ const (
 	blockMin     = 16
 )
 
-// A lock whose tokens are used up faster than the clock runs is had again in one round trip, and needs no raise, also
-// where the masters' clocks differ: each would cut a block off at its own.
+// A lock whose tokens run ahead of the clock is had again in one round trip without a raise, though clocks differ.
 func TestBlocksAheadOfTheClock(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		const trip = 2 * time.Millisecond
@@ -240,8 +236,7 @@ func TestBlocksAheadOfTheClock(t *testing.T) {
 	})
 }
 
-// Blocks are as large as ever where the clocks of the processes are not the masters': a lock that lingers is taken
-// again without a command.
+// Blocks are as large as ever where the clocks of the processes are not the masters'.
 func TestBlocksWhereClocksDiffer(t *testing.T) {
 	for name, c := range map[string]struct{ own, others time.Duration }{
 		"its own is behind":       {own: -time.Hour},
@@ -340,8 +335,7 @@ func TestWhoHasHeldALockProposesATokenBeyondItsOwn(t *testing.T) {
 	}
 }
 
-// Tokens go forward though masters lose data one after the other, though a fresh client's clock is behind, and though a
-// master's clock is ahead. No clock is ever stepped.
+// Tokens go forward though masters lose data one after the other and clocks differ. No clock is ever stepped.
 
 const floorTTL = 2 * time.Second
 
@@ -388,8 +382,7 @@ func (h *history) save() {
 	}
 }
 
-// loses lets a master come back from its save, or empty, without knowing of it; another name is used until it votes
-// again.
+// loses lets a master come back from its save, or empty, without knowing; another name is used until it votes again.
 func (h *history) loses(master int, everything bool) {
 	m := h.Minis[master]
 	m.Crash()
@@ -481,8 +474,7 @@ func TestTokensGoForwardOverLostDataWithoutSteppedClocks(t *testing.T) {
 	}
 }
 
-// A master whose clock is a minute ahead pulls no other there. Where a quorum needs it all the same, the error says
-// what is wrong with the clocks.
+// A master whose clock is a minute ahead pulls no other there. Where a quorum needs it, the error names the clocks.
 func TestMasterWhoseClockIsAheadPullsNobody(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		w.Minis[2].Skew(time.Minute)
@@ -499,8 +491,7 @@ func TestMasterWhoseClockIsAheadPullsNobody(t *testing.T) {
 	})
 }
 
-// The error names the clocks also if the context ends while a further attempt waits for the release of the attempt that
-// the masters refused: no other client has the lock.
+// The error names the clocks also if the context ends while a further attempt waits for the release of the first.
 func TestMastersThatRefuseForTheirClocksAreNamedAfterAFurtherAttempt(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		w.Minis[2].Skew(time.Minute)

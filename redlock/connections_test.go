@@ -31,8 +31,7 @@ func handOver(w *world, first, second *process) {
 	waiting.Granted()
 }
 
-// The user of SECURITY.md for a master of a quorum may do all that a lock needs: no command, key or channel is refused,
-// neither of clients that are tuned for locks nor of others.
+// The user of SECURITY.md for a master of a quorum may do all that a lock needs, by any client.
 func TestACLOfAQuorumSuffices(t *testing.T) {
 	line := testkit.ACLLine(t, "..", testkit.ACLEachServer)
 	w := testkit.Start(t, 3)
@@ -154,8 +153,7 @@ func TestFirstAttemptAfterReconnecting(t *testing.T) {
 	}
 }
 
-// What asks for no vote counts whatever connection its answer came over: the look at the markers, which tells itself
-// whether to look once more, and Inspect.
+// What asks for no vote, a look at the markers or Inspect, counts whatever connection its answer came over.
 func TestALookDuringReconnecting(t *testing.T) {
 	for _, idle := range []time.Duration{0, 5 * time.Millisecond, time.Minute} {
 		inFakeTime(t, 3, func(w *world) {
@@ -176,8 +174,7 @@ func TestALookDuringReconnecting(t *testing.T) {
 	}
 }
 
-// The first request may have been granted over the connection that was lost, and the second one writes nothing: a lock
-// that counts only once it is confirmed is confirmed also then.
+// A grant over the lost connection, which the second request finds and does not write, is confirmed before it counts.
 func TestRepeatedAttemptIsConfirmed(t *testing.T) {
 	for _, confirms := range []bool{false, true} {
 		inFakeTime(t, 3, func(w *world) {
@@ -207,8 +204,7 @@ func TestRepeatedAttemptIsConfirmed(t *testing.T) {
 	}
 }
 
-// A release has freed the lock, whatever connection its answer came over: it is neither unknown, nor sent again, which
-// would find the hold gone.
+// A release that has freed the lock is neither unknown nor sent again, whatever connection its answer came over.
 func TestReleaseOverAReplacedConnection(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		p := w.ProcessOver(testkit.Net{Way: 10 * time.Millisecond, Tuned: true})

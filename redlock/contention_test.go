@@ -142,8 +142,7 @@ func contend(w *world, peers []*process, seed int64) time.Duration {
 	return time.Since(begun)
 }
 
-// A contender that does not know whether it has given way neither counts that grant nor stays in the others' way,
-// whether the answer got lost with its connection, did not come, or the request ran twice.
+// A contender that does not know whether it has given way neither counts that grant nor stays in the others' way.
 func TestSplitVotesWithYieldsOfUnknownOutcome(t *testing.T) {
 	type match = func(cmd []string) bool
 	for what, strike := range map[string]func(*testredis.Link, match){
@@ -191,8 +190,7 @@ func splitVotesWhereYieldsFail(
 	require.Less(w, contend(w, peers, seed), 15*time.Second, "a few claims at most")
 }
 
-// Over links whose delays vary, messages and answers overtake each other all the time. None of that may leave a
-// contender waiting for its refresh, which is the net under the messages and comes every 667 ms here.
+// Over links whose delays vary, no contender is left waiting for its refresh, which comes every 667 ms here.
 func TestSplitVotesDoNotWaitForTheRefresh(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		const contenders, names = 16, 4
@@ -239,8 +237,7 @@ func TestSplitVotesDoNotWaitForTheRefresh(t *testing.T) {
 	})
 }
 
-// refuseReleasesOf makes the masters refuse each release of this lock, and gives up a request for it: from then on,
-// other releases of the process in the background wait for a probe.
+// refuseReleasesOf has the masters refuse each release of this lock, so that others in the background wait for a probe.
 func refuseReleasesOf(w *world, p *process, name string) {
 	release := w.Running(scripts.Release)
 	for _, link := range p.Links {

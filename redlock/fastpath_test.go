@@ -19,8 +19,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Counted on the masters: an acquisition that meets nobody is one message to each, whoever took the lock before, and
-// also if nobody ever did.
+// An acquisition that meets nobody is one message to each master, whoever took the lock before.
 func TestUncontendedAcquisitionIsOneRoundTrip(t *testing.T) {
 	t.Run("few names", func(t *testing.T) { testFastPath(t, 7) })
 	t.Run("fresh names", func(t *testing.T) { testFastPath(t, 300) })
@@ -71,8 +70,7 @@ func TestVerdictDoesNotWaitForTheSlowest(t *testing.T) {
 	})
 }
 
-// Readers need an order against writers, and none among themselves: each gets in with one round of messages, however
-// many read at once.
+// Readers need no order among themselves: each gets in with one round of messages, however many read at once.
 
 const (
 	shortest = time.Millisecond                      // of a message's ways

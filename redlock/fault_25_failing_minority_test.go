@@ -126,8 +126,7 @@ func TestFault25EmptiedMasterAbstains(t *testing.T) {
 	})
 }
 
-// F25: it abstains for as long as any lease that it has forgotten may live. Here that is the whole TTL: the holder does
-// not hear of the loss, nor is any master left that could renew the lease.
+// F25: it abstains for as long as any lease that it has forgotten may live. Here that is the whole TTL.
 func TestFault25EmptiedMasterAbstainsForTheLongestTTL(t *testing.T) {
 	const ttl = 6 * time.Second
 	inFakeTime(t, 5, func(w *world) {
@@ -150,8 +149,7 @@ func TestFault25EmptiedMasterAbstainsForTheLongestTTL(t *testing.T) {
 	})
 }
 
-// F25: the masters of a new set abstain once, for the longest TTL, also where many processes meet them in one moment:
-// until then an attempt fails and says so, and who waits gets its lock when it is over.
+// F25: the masters of a new set abstain once, for the longest TTL, also where many processes meet them at once.
 func TestFault25FirstStartWaitsOnce(t *testing.T) {
 	const starters = 16
 	for _, spread := range []time.Duration{0, 3 * time.Millisecond} {

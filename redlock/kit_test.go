@@ -63,8 +63,7 @@ func awaitReplica(w *world, server *testredis.Server) {
 	require.Eventually(w, has, 2*time.Minute, time.Millisecond)
 }
 
-// nobodyBeside tries to take a lock for as long as a lease of it stands, which must fail. A machine so slow that the
-// lease ends before shows nothing, and passes.
+// nobodyBeside tries to take a lock for as long as a lease of it stands, which must fail.
 func nobodyBeside(w *world, lease *rwlock.Lease, others ...*process) {
 	w.Helper()
 	tries := 0

@@ -109,8 +109,7 @@ func TestSetTTLOverAQuorum(t *testing.T) {
 	})
 }
 
-// That a master does not answer the renewal with the longer TTL is no reason to trust the others for the shorter one:
-// what may still arrive there has the longer TTL.
+// A master that does not answer the renewal with the longer TTL is no reason to trust the others for the shorter one.
 func TestALongerTTLCountsThoughAMasterDoesNotAnswer(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		const late = 50 * time.Millisecond
@@ -128,8 +127,7 @@ func TestALongerTTLCountsThoughAMasterDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A quorum grants the lock, and one of it fails before the lease is renewed. The third master, which is a moment late,
-// is asked to renew what it has granted.
+// A quorum grants the lock, and one of it fails. The third master, a moment late, is asked to renew its grant.
 func TestALateGrantTakesPartInARenewal(t *testing.T) {
 	const late = 20 * time.Millisecond
 	calls := map[string]func(context.Context, *rwlock.Lease) error{
@@ -160,8 +158,7 @@ func TestALateGrantTakesPartInARenewal(t *testing.T) {
 	}
 }
 
-// A grant that comes while a round is under way is no answer to the round, though it lasts longer than the new TTL. A
-// grant with another token is not renewed.
+// A grant that comes while a round is under way is no answer to it. One with another token is not renewed.
 func TestALateGrantConfirmsNoRenewal(t *testing.T) {
 	for name, counted := range map[string]time.Duration{"the token of the lease": 0, "a larger token": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -233,8 +230,7 @@ func runsPerTick(w *world, asks time.Duration) map[int32]int {
 	return counts
 }
 
-// An upgrade and older readers that each have the vote of another master do not wait for each other: whoever upgrades
-// comes first on every master.
+// An upgrade comes first on every master: it and older readers with a vote each do not wait for each other.
 func TestAnUpgradeAndOlderReadersShareTheMasters(t *testing.T) {
 	for name, down := range map[string]int{"all masters": 0, "a minority down": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -270,8 +266,7 @@ func TestAnUpgradeAndOlderReadersShareTheMasters(t *testing.T) {
 	}
 }
 
-// An upgrade that is cut off from a quorum, and passed over there, has lost its place to one that came meanwhile. It is
-// told so when it is back, whatever the other masters have granted it.
+// An upgrade that was passed over while it was cut off has lost its place to another one, and is told so when back.
 func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
 	for name, off := range map[string]int{"by all masters": 3, "by two": 2} {
 		t.Run(name, func(t *testing.T) {

@@ -166,8 +166,7 @@ func TestLinkSlowerThanTheNodeTimeoutWorks(t *testing.T) {
 	}
 }
 
-// The answer to a first yield comes after the grant was handed back and is wanted again. It is not taken for the answer
-// to the second.
+// The answer to a first yield comes after the grant was handed back and is wanted again: it is not the second's.
 func TestAnswerToAnEarlierYieldIsNotTakenForALaterOnes(t *testing.T) {
 	for _, late := range []time.Duration{0, 300 * time.Millisecond} {
 		t.Run("late by "+late.String(), func(t *testing.T) {
@@ -217,8 +216,7 @@ func listen(p *process) {
 
 var waiterRecord = regexp.MustCompile(`^q \d+ \d+ \d+ w (\d+) \S+ [bp](\S+) `)
 
-// A master that is not in order has no vote, so its hand-off is no grant either: it may have forgotten who holds the
-// lock.
+// A master that is not in order has no vote, so its hand-off is no grant either.
 func TestAHandOffOfAMasterThatIsNotInOrderIsNoGrant(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		holder, p := w.Process(), w.Process()

@@ -276,8 +276,7 @@ func TestAnotherListOfMastersIsRefused(t *testing.T) {
 	}
 }
 
-// Two clients whose lists differ in one master have quorums that share none. Whoever of them is told, they never hold a
-// lock at once.
+// Two clients whose lists differ in one master have quorums that share none: they never hold a lock at once.
 func TestReplacedMasterSplitsNoQuorum(t *testing.T) {
 	const ttl = 3 * time.Second
 	for _, wait := range []time.Duration{0, 3 * ttl} {
@@ -322,8 +321,7 @@ func TestOrderOfMastersDoesNotMatter(t *testing.T) {
 	})
 }
 
-// A client that counts on another TTL is refused also where the masters do not answer its first questions: nothing is
-// acquired before enough of them have shown what they were set up for.
+// A client that counts on another TTL is refused also where the masters do not answer its first questions.
 func TestNothingIsAcquiredBeforeTheMastersAreKnown(t *testing.T) {
 	for _, ttl := range []time.Duration{30 * time.Second, time.Second} {
 		for _, slow := range []time.Duration{300 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second} {

@@ -80,8 +80,7 @@ func TestLeaseRegainsEveryMasterInTurn(t *testing.T) {
 	}
 }
 
-// Others who wait may be granted a master that has lost the lease. They give it back, so a leader with followers
-// outlives the same as one without.
+// Others may be granted a master that has lost the lease, and give it back: a leader with followers lives as long.
 func TestALeaderWithFollowersRegainsEveryMaster(t *testing.T) {
 	for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
 		for _, followers := range testredis.Few([]int{1}, []int{1, 3}) {
@@ -197,8 +196,7 @@ func TestAMasterThatStaysAwayFromALeaseIsLogged(t *testing.T) {
 	})
 }
 
-// A master that answers late, but within the node timeout, builds up no backlog: when another fails, the leases live on
-// the late one.
+// A master that answers late, within the node timeout, builds up no backlog: leases live on it when another fails.
 func TestLateMasterStillCarriesItsLeases(t *testing.T) {
 	slow := []time.Duration{75 * time.Millisecond, 195 * time.Millisecond}
 	for _, oneWay := range testredis.Few(slow[1:], slow) {
@@ -302,8 +300,7 @@ func TestNoMasterIsRegainedWithoutAQuorum(t *testing.T) {
 	})
 }
 
-// A regain arrives after the end of the lease, of which its process does not know yet: its machine was suspended.
-// Somebody else had the lock in between, so the answer must not move the deadline.
+// A regain that arrives after the end of the lease, unknown to its suspended process, must not move the deadline.
 func TestARegainRevivesNoLease(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		const suspended, timeout = 500 * time.Millisecond, time.Second

@@ -18,8 +18,7 @@ type faults struct {
 	rng    *rand.Rand
 	struck map[string]int
 
-	// forgetting is until when a master counts as one that has lost data: leases from before may live that long. What
-	// is promised is promised while a quorum keeps its data.
+	// forgetting is until when a master counts as one that has lost data: leases from before may live that long.
 	forgetting [simMasters]time.Time
 	snapshots  [simMasters]*testredis.Snapshot
 	spares     [simMasters]*testredis.Mini // the second server of a pair, which does not answer now
@@ -213,8 +212,7 @@ func (f *faults) stopped(ctx context.Context) bool {
 	return f.lasts(ctx, upTo(f.rng, simTTL), m.Recover)
 }
 
-// wiped restarts a master empty. A process with the stranger in its list would not know the masters again that it
-// shares, if it finds a marker on none of them.
+// wiped restarts a master empty, but none that a process with the stranger in its list may need to know the others.
 func (f *faults) wiped(ctx context.Context) bool {
 	i, ok := f.mayForget()
 	if !ok || f.s.stranger >= 0 {
@@ -345,8 +343,7 @@ func (f *faults) isFounded(without int) bool {
 	return marked > simMasters/2
 }
 
-// clock sets a master's clock forward or back. Forward, its holds expire before their time and nobody can tell, so
-// exclusion is not promised for the leases that stand.
+// clock sets a master's clock. Forward, its holds expire early, so exclusion is not promised for leases that stand.
 func (f *faults) clock(context.Context) bool {
 	if f.steps == 0 {
 		return false
@@ -395,8 +392,7 @@ func (f *faults) mayForgetOf(i int) bool {
 	return true
 }
 
-// delays gives a link's messages delays of mostly a few milliseconds, and now and then of more than the patience with
-// a master.
+// delays gives a link's messages delays of mostly a few milliseconds, sometimes of more than the patience.
 func delays(link *testredis.Link, rng *rand.Rand) {
 	var mu sync.Mutex
 	link.DelayFunc(testredis.Both, func() time.Duration {

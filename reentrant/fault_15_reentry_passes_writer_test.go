@@ -9,8 +9,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// F15: a writer that waits holds back new readers, but not one that reads already and goes deeper: the writer waits for
-// the end of its outer section, so it would never get there.
+// F15: a writer that waits holds back new readers, but not one that reads already and goes deeper.
 func TestFault15AReaderThatReentersPassesAWaitingWriter(t *testing.T) {
 	everywhere(t, func(w *world) {
 		first, second, others := start(w), start(w), start(w)

@@ -10,8 +10,7 @@ import (
 	"github.com/seed74116694/fencelock/reentrant"
 )
 
-// F20: a nested acquisition has the token of the outer one. A new token, once used on the storage, would shut the outer
-// section out of it.
+// F20: a nested acquisition has the token of the outer one, since a new one would shut that out of the storage.
 func TestFault20ReentryKeepsTheToken(t *testing.T) {
 	everywhere(t, func(w *world) {
 		first, second := start(w), start(w)

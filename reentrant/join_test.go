@@ -149,8 +149,7 @@ func TestAJoinUnderALossOfAnotherLockIsNoLoss(t *testing.T) {
 	})
 }
 
-// An owner that reads in two processes has two holds, each with a token of its own. Who nests by the fence of one of
-// them joins that one, in a third process and in the process of the other.
+// An owner that reads in two processes has two holds. Who nests by the fence of one of them joins that one.
 func TestEachReadHoldOfAnOwnerIsJoinedByItsToken(t *testing.T) {
 	everywhere(t, func(w *world) {
 		origin, service, third := start(w), start(w), start(w)
@@ -189,8 +188,7 @@ func TestEachReadHoldOfAnOwnerIsJoinedByItsToken(t *testing.T) {
 	})
 }
 
-// A read that joins a write counts on the write hold, as it does in one process: its fence is that of a writer, and
-// what nests in it may write.
+// A read that joins a write counts on the write hold: its fence is a writer's, and what nests in it may write.
 func TestAReadThatJoinsAWriteIsAWrite(t *testing.T) {
 	everywhere(t, func(w *world) {
 		first, second := start(w), start(w)

@@ -41,8 +41,7 @@ func (c *calling) granted(w *world) *reentrant.MultiHold {
 	return c.all
 }
 
-// A lock behind the one that a call waits for is free for the owner too. If a goroutine of the owner has taken it when
-// the wait is over, the call nests there.
+// A lock behind the one that a call waits for is free for the owner too, and the call may nest there in the end.
 func TestACallKeepsNothingBehindItsWait(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p, q := start(w), w.Process()
@@ -220,8 +219,7 @@ func TestAJoinedLockIsSharedWhileACallWaits(t *testing.T) {
 	})
 }
 
-// Locks that a call has joined in another process are given back together: a server that does not answer delays the
-// release of all of them, and a call that fails, by one release timeout.
+// Locks that a call has joined elsewhere are given back together: a silent server delays them by one release timeout.
 func TestJoinedLocksAreReleasedTogether(t *testing.T) {
 	const releaseTimeout = 2 * time.Second
 	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
@@ -268,8 +266,7 @@ var (
 	manyFrom  = flag.Uint64("many.from", 1, "the first of these")
 )
 
-// Goroutines of several owners, some with the same owner, take several locks in all ways. No wait lasts for a minute,
-// no hold ends that its goroutine has not ended, and nothing is left.
+// Goroutines of several owners take several locks in all ways: none waits for a minute, and nothing is left.
 func TestManyGoroutinesOfOwners(t *testing.T) {
 	for seed := *manyFrom; seed < *manyFrom+uint64(*manySeeds); seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

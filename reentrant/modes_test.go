@@ -69,8 +69,7 @@ func TestEveryCombinationOfModesAcrossProcesses(t *testing.T) {
 	})
 }
 
-// A hold that has joined another process's read hold stays a reader: an upgrade would wait for that process, which may
-// wait for this one.
+// A hold that has joined another process's read hold stays a reader: an upgrade would wait for that process.
 func TestAReaderThatJoinedIsNotUpgraded(t *testing.T) {
 	everywhere(t, func(w *world) {
 		first, second := start(w), start(w)
@@ -201,8 +200,7 @@ type model struct {
 	}
 }
 
-// step reads an operation: the owner from bit 0, the lock from bit 1, what to do from bits 2 and 3, which hold from
-// the rest.
+// step reads an operation: the owner from bit 0, the lock from bit 1, what to do from bits 2 and 3, then which hold.
 func (m *model) step(op byte) {
 	owner, lock := int(op&1), int(op>>1&1)
 	name := fmt.Sprint(lock)
@@ -340,8 +338,7 @@ func TestTheDepthHasALimit(t *testing.T) {
 	})
 }
 
-// A section of the plain locker knows of no owner: an owner's first acquisition inside it would wait for it for ever.
-// So would one through a second reentrant locker, which does not know of the first one's holds.
+// An owner's first acquisition inside a section of a locker that does not know of it would wait for itself.
 func TestAnAcquisitionThatWouldWaitForItselfIsRefused(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := start(w)

@@ -34,8 +34,7 @@ func refusedTicket(w *world, err error, reason string) {
 	require.ErrorContains(w, err, reason)
 }
 
-// nothingLeft checks that the locks are free, and in fake time that no more than tokens are left once the tombstones of
-// adopted holds have expired.
+// nothingLeft checks that the locks are free, and in fake time that only tokens are left once tombstones have expired.
 func nothingLeft(w *world, p *process) {
 	w.Helper()
 	p.RequireFree("n")
@@ -381,8 +380,7 @@ func TestTraceOfAnAdoption(t *testing.T) {
 	})
 }
 
-// A ticket whose hold is gone when the adopter has it released is not adopted, although the adopter had been granted
-// the lock: others may have been told that the hold is gone.
+// A ticket whose hold is gone when the adopter has it released is not adopted, although it had been granted the lock.
 func TestATicketThatRunsOutWhileItIsAdopted(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, q, r := w.Process(), w.Process(), w.Process()

@@ -132,8 +132,7 @@ func TestAPairTakesOneRoundTrip(t *testing.T) {
 	}
 }
 
-// forgetReleases has the server say to each release that it does not know the script: the release is sent again, and
-// what follows overtakes it.
+// forgetReleases has the server not know the script of each release: what follows overtakes it.
 func forgetReleases(p *process) {
 	release := testkit.Running(scripts.Release)
 	p.Link.Deny(func(cmd []string) string {
@@ -170,8 +169,7 @@ func TestARequestThatOvertakesItsRelease(t *testing.T) {
 	}
 }
 
-// What the caller is not told: the lease is gone, the server hangs, refuses, is gone, or has run the release and its
-// answer is lost.
+// What the caller is not told: the lease or server is gone, or it hangs, refuses, or its answer is lost.
 func TestFailuresOfAReleaseInTheBackground(t *testing.T) {
 	release := testkit.Running(scripts.Release)
 	for name, c := range map[string]struct {
@@ -352,8 +350,7 @@ func TestCloseWaitsForReleasesInTheBackground(t *testing.T) {
 	})
 }
 
-// While a server hangs, so many releases return at once. Then each waits, as without the option, until the server
-// answers again.
+// While a server hangs, so many releases return at once. Then each waits, until the server answers again.
 func TestAStormOfReleasesInTheBackgroundIsBounded(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const most, limit = 1024, time.Second
@@ -428,8 +425,7 @@ func TestAMinimumBehindAReleaseInTheBackground(t *testing.T) {
 	})
 }
 
-// followsInTheBackground is a part of the suite: no request of the process is refused by what it has released, whether
-// the deployment keeps the order or not.
+// followsInTheBackground: no request of the process is refused by what it has released, in any order.
 func followsInTheBackground(w *world) {
 	p := w.Process(rwlock.WithBackgroundRelease())
 	for _, pair := range pairs {

@@ -202,8 +202,7 @@ func TestKeyHoldsSomethingElse(t *testing.T) {
 	})
 }
 
-// A counter that was set beyond all tokens is not ours. It is found by whoever is granted such a token: at once, by a
-// hand-off or, where its message was dropped, by a refresh.
+// A counter beyond all tokens is found by whoever is granted one: at once, by a hand-off or by a refresh.
 func TestACounterPastAllTokensIsAConflict(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p, q := w.Process(), w.Process()
@@ -255,8 +254,7 @@ func TestHandOffsUnderAnyPrefix(t *testing.T) {
 	})
 }
 
-// To use what this package has not made is a fault of the program. Release of a nil lease is none: an acquisition that
-// failed has returned it.
+// To use what this package has not made is a fault of the program. Release of a nil lease is none.
 func TestZeroValuesPanic(t *testing.T) {
 	ctx, nothing := t.Context(), func(context.Context) error { return nil }
 	locker, lease, mutex := new(rwlock.Locker), new(rwlock.Lease), new(rwlock.RWMutex)
@@ -344,8 +342,7 @@ func (c *panickyContext) Err() error {
 	return c.Context.Err()
 }
 
-// A goroutine whose context panics while it leads leaves the queue, wherever it is by then: the RWMutex serves the
-// goroutines after it.
+// A goroutine whose context panics while it leads leaves the queue: the RWMutex serves those after it.
 func TestAPanicOfAContextLeavesAnRWMutexUsable(t *testing.T) {
 	for name, lock := range map[string]func(*rwlock.RWMutex, context.Context) error{
 		"RLock": (*rwlock.RWMutex).RLock, "TryRLock": (*rwlock.RWMutex).TryRLock,
@@ -377,8 +374,7 @@ func TestAPanicOfAContextLeavesAnRWMutexUsable(t *testing.T) {
 	}
 }
 
-// An acquisition whose context panics leaves nothing behind, wherever it is by then: no hold that would be renewed for
-// ever, and no waiter.
+// An acquisition whose context panics leaves no hold and no waiter, wherever it is by then.
 func TestAPanicOfAContextLeavesNoAcquisition(t *testing.T) {
 	for _, masters := range []int{1, 3} {
 		for name, held := range map[string]bool{"free": false, "held": true} {
@@ -410,8 +406,7 @@ func TestAPanicOfAContextLeavesNoAcquisition(t *testing.T) {
 	}
 }
 
-// lockWithin locks and releases "n", with a context that ends after d and panics from the given call on. It reports
-// whether the context has not panicked.
+// lockWithin locks and releases "n", with a context that ends after d, and reports whether it did not panic.
 func lockWithin(w *world, p *testkit.Process, d time.Duration, calls int64) (returned bool) {
 	within, cancel := context.WithTimeout(w.Ctx, d)
 	defer cancel()

@@ -38,8 +38,7 @@ func acquisitions(l *rwlock.Locker) map[string]take {
 	}
 }
 
-// couldNotAsk checks that err says which lock, which master and which cause, and that it does not pretend that anybody
-// holds the lock.
+// couldNotAsk checks that err says which lock, master and cause, and not that anybody holds the lock.
 func couldNotAsk(t *testing.T, err error, addr, cause string) {
 	t.Helper()
 	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
@@ -383,8 +382,7 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 	require.NoError(t, outer.Release(ctx))
 }
 
-// A client whose locks have another layout than those on the server is told both numbers, and has sent nothing for a
-// lock. The layout that is there stays.
+// A client of another layout than that on the server is told both numbers, and has sent nothing for a lock.
 func TestAnotherLayoutIsRefused(t *testing.T) {
 	everywhere(t, func(w *world) {
 		w.FlushAll()

@@ -267,8 +267,7 @@ func (h actingHandler) Handle(context.Context, slog.Record) error {
 func (h actingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h actingHandler) WithGroup(string) slog.Handler      { return h }
 
-// everyEvent makes a lease that is lost, one that is renewed and released, and one that is waited for. It goes as far
-// as the locker lives, and reports whether it lives on.
+// everyEvent makes a lease that is lost, one that is renewed and released, and one that is waited for.
 func everyEvent(locker *rwlock.Locker, name string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()

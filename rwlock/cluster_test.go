@@ -114,8 +114,7 @@ func TestErrorsNameTheNodeOfTheLock(t *testing.T) {
 	}
 }
 
-// A cluster behind one address looks like one server, and refuses calls for several locks. Leases that are renewed in
-// one call elsewhere live on there, and the log says once that they are renewed one by one.
+// A cluster behind one address refuses calls for several locks. Leases live on there, and the log says so once.
 func TestLeasesWhereCallsForSeveralLocksAreRefused(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const leases, rounds = 40, 4
@@ -163,8 +162,7 @@ func TestASlotThatIsLeftMoving(t *testing.T) {
 	}
 }
 
-// The same where each grant and each renewal counts with a replica of the node that answers: a call that is redirected
-// takes its WAIT with it.
+// The same where grants and renewals count with a replica: a call that is redirected takes its WAIT with it.
 func TestASlotThatIsLeftMovingWithReplicas(t *testing.T) {
 	t.Parallel()
 	cluster := testredis.StartCluster(t, redisBinary(t), 1)
@@ -210,8 +208,7 @@ func leftMoving(
 	w.Release(reader.Granted())
 }
 
-// A server that has flushed its scripts names itself otherwise in the messages of hand-offs. They are soon believed
-// again: whoever is handed the lock does not have to ask.
+// A server that has flushed its scripts names itself otherwise in hand-offs, which are soon believed again.
 func TestHandOffsAfterAScriptFlush(t *testing.T) {
 	t.Parallel() // a subscription has to be a second old
 	cluster := testredis.StartCluster(t, redisBinary(t), 0)

@@ -105,8 +105,7 @@ func TestACallOverASilentConnectionReplacesIt(t *testing.T) {
 	}
 }
 
-// A server that pauses for less than a Release waits answers every call of that time over the connection that there
-// is, at any time after an earlier call, when the timer of the connection runs already.
+// A server that pauses for less than a Release waits answers every call over the connection that there is.
 func TestAPauseOfTheServerFailsNoCallAfterAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
@@ -183,8 +182,7 @@ func TestAConnectionThatAnswersIsKept(t *testing.T) {
 	})
 }
 
-// Any client does, or New says what is wrong with it: no call goes on after its context, whatever the client's options
-// and whatever became of the server.
+// No call goes on after its context, whatever the client's options, or New says what is wrong with the client.
 
 // plainClients are clients that were not made by rwlock.Dial.
 var plainClients = map[string]func(o *rueidis.ClientOption){
@@ -307,8 +305,7 @@ func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// A waiter gives up while its server cannot be reached for calls. The message that hands it the lock shows that the
-// server serves again, so its release follows at once, whatever the releases have to wait for by then.
+// A waiter gives up while its server cannot be reached. The message that hands it the lock has it released at once.
 func TestAHandOffToAWaiterThatGaveUpIsReleasedAtOnce(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()

@@ -86,8 +86,7 @@ func TestContextsThatShareAnEndHaveTheirOwnValues(t *testing.T) {
 	})
 }
 
-// A context ends with its parent, with the parent's cause; and with what was held, with the cause of that. So do its
-// children, which cost no goroutine.
+// A context ends with its parent or with what was held, with the cause of that, and so do its children.
 func TestContextsEndWithTheParentOrTheHold(t *testing.T) {
 	everyHeld(t, func(w *world, h held) {
 		withParent, cancel := context.WithCancelCause(w.Ctx)
@@ -138,8 +137,7 @@ func (c *watchedParent) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// To end contexts takes time, and calls what their parents are made of: the RWMutex is not kept for that. Nobody else
-// is in meanwhile, and whoever waits is let in after it.
+// To end contexts takes time, and the RWMutex is not kept for that; whoever waits is let in after it.
 func TestContextsEndWithoutTheMutex(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()
@@ -392,8 +390,7 @@ func TestATryInsideTheOwnSection(t *testing.T) {
 	})
 }
 
-// Who waits for a lock of its own process, as a function does that was given the outer context instead of that of the
-// section, is told so when the wait ends. Who waits for another process is not, and neither is a single attempt.
+// Who waits for a lock of its own process is told so when the wait ends; who waits for another process is not.
 func TestTheEndOfAWaitForOneselfSaysSo(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const question = "; this process itself: was the ctx of its section passed on?)"

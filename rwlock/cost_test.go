@@ -205,8 +205,7 @@ func TestReadingBesideReadersCostsNothing(t *testing.T) {
 // waitedFor is the lock of hasWaited.
 const waitedFor = "waited for"
 
-// hasWaited has the process listen to messages from now on. Its waiter gives up: a hand-off would be lost if the
-// machine stood still before the process has heard of it.
+// hasWaited has the process listen to messages from now on. Its waiter gives up.
 func hasWaited(p *process) {
 	p.W.Helper()
 	other := p.W.Process()
@@ -221,8 +220,7 @@ func hasWaited(p *process) {
 	p.W.Settle()
 }
 
-// commandsAfterWaiting counts the commands that reach the server over the link from now on, after hasWaited. On a real
-// server a request of that waiter may still be on its way.
+// commandsAfterWaiting counts the commands that reach the server over the link from now on, after hasWaited.
 func commandsAfterWaiting(link *testredis.Link) func() map[string]int {
 	var mu sync.Mutex
 	counts := make(map[string]int)
@@ -320,8 +318,7 @@ func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
 	})
 }
 
-// Goroutines that share a lease share its terms, so RWMutexes of one name that are in use at a time have the same
-// options.
+// Goroutines that share a lease share its terms: RWMutexes of one name that are in use have the same options.
 func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process(rwlock.WithTTL(time.Second))
@@ -375,8 +372,7 @@ func TestWaitersPutARWMutexInUse(t *testing.T) {
 	})
 }
 
-// spareSections is how often a process hands the lock on among its goroutines while another one waits, shortSections
-// how often more where that takes less than 200 us.
+// spareSections is how often a process hands the lock on while another waits, shortSections how often more if quick.
 const spareSections, shortSections = 16, 112
 
 // Sections that are shorter than a hand-off between processes are not cut off by one after so few.

@@ -65,8 +65,7 @@ func TestCrowdCostsOneBoundedRefresh(t *testing.T) {
 	})
 }
 
-// The nearest of a process have their places among the waiters of other processes. Those behind them are served in the
-// order of their process.
+// The nearest of a process have places among the waiters of others. Those behind are served in its order.
 func TestCrowdIsServedInTheOrderOfArrival(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		held := w.Process().Take("n", rwlock.Write)
@@ -96,8 +95,7 @@ func TestCrowdIsServedInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// A crowd that dies is out of the way within the lease of a waiter, as a single waiter is, also where the server does
-// not know that its connection is gone: one of them may be handed the lock then, for the claim time.
+// A crowd that dies is out of the way within the lease of a waiter, also where its connection seems to stand.
 func TestDeadCrowdDropsOutWithinItsLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		die   func(p *process)
@@ -190,8 +188,7 @@ func TestCrowdOfReadersEntersTogether(t *testing.T) {
 	})
 }
 
-// When all of a crowd give up at the same moment, their releases go together: those that do not fit into what may be on
-// its way are released many in a call.
+// When all of a crowd give up at once, their releases go together, many in a call.
 func TestCrowdGivesUpInCallsOfMany(t *testing.T) {
 	const waiters = 1_000
 	for name, end := range map[string]func(p *process, stop context.CancelFunc){
@@ -237,8 +234,7 @@ func TestCrowdGivesUpInCallsOfMany(t *testing.T) {
 	}
 }
 
-// Releases that a server refuses for a while go on in the background, at a pace that slows down to a cap and belongs to
-// the master: they leave it the time that it needs, and are done soon after it takes them again.
+// Releases that a server refuses for a while go on at a pace that slows down to a cap, and end soon after.
 func TestRefusedReleasesBackOff(t *testing.T) {
 	for _, refusal := range []string{
 		"NOREPLICAS Not enough good replicas to write.",

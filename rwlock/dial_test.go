@@ -26,8 +26,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A server may be down when its client is made. A Cluster and sentinels have to answer: the client finds the masters by
-// them.
+// A server may be down when its client is made. A Cluster and sentinels have to answer.
 func TestDialWhereNoServerListens(t *testing.T) {
 	const addr = "127.0.0.1:1" // no server takes the lowest port
 	client, err := rwlock.Dial(addr, rueidis.ClientOption{})

@@ -15,8 +15,7 @@ func IsBusy(m *RWMutex) bool {
 	return !free
 }
 
-// ServesAfter calls end, which ends the lease of an RWMutex, and reports whether that serves one more before the
-// RWMutex has heard of its end: that takes its mutex.
+// ServesAfter calls end, which ends the lease of an RWMutex, and reports whether that serves one more before it hears.
 func ServesAfter(m *RWMutex, end func()) bool {
 	m.mu.Lock()
 	defer m.unlock()

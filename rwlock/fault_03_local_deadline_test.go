@@ -11,8 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// F3: the lease ends locally at (time before sending + TTL - drift), by a timer, whatever any call does; only a
-// successful reply moves it.
+// F3: the lease ends locally at (time before sending + TTL - drift), by a timer; only a reply moves it.
 
 var directions = map[string]testredis.Direction{
 	"to the server": testredis.ToServer, "to the client": testredis.ToClient, "both ways": testredis.Both,

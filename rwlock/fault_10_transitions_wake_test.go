@@ -136,8 +136,7 @@ func TestF10DeadProcessIsPassedOver(t *testing.T) {
 	})
 }
 
-// The hand-off goes to a machine that went away without a word, so its connections seem to stand: it is never
-// confirmed, and lapses after the claim time.
+// The hand-off to a machine that went away without a word is never confirmed, and lapses after the claim time.
 func TestF10HandOffToADeadProcessLapses(t *testing.T) {
 	for _, ttl := range []time.Duration{300 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Minute} {
 		for _, mode := range bothModes {

@@ -179,8 +179,7 @@ func TestF11ReconnectWakesEveryone(t *testing.T) {
 	})
 }
 
-// A message that its waiter may not trust comes while a refresh is under way that was answered before the grant: the
-// waiter asks once more at once.
+// A message that may not be trusted comes during a refresh from before the grant: the waiter asks at once.
 func TestF11AMessageDuringARefresh(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const late = 500 * time.Millisecond
@@ -199,8 +198,7 @@ func TestF11AMessageDuringARefresh(t *testing.T) {
 	})
 }
 
-// A subscription that was made for another lock, while the answer that a waiter is queued was on its way, has missed
-// the grant to it.
+// A subscription made for another lock during a waiter's request has missed the grant to it.
 func TestF11ASubscriptionDuringARequest(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const late = 500 * time.Millisecond

@@ -12,8 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// F13: whatever an acquisition takes (a place in the queue, a subscription, goroutines, entries in registries) is given
-// back on every way out.
+// F13: whatever an acquisition takes (a place, a subscription, goroutines, entries) is given back on every way out.
 
 // waysOut end an acquisition of "n" by p, each in its own way. q is another process.
 var waysOut = []struct {
@@ -107,8 +106,7 @@ func leftoversOf(w *world, p *process) leftovers {
 	return o
 }
 
-// senders is how many goroutines two processes may start for requests that overlap, and keep: three beside the first.
-// What each of the ten rounds left behind would be more.
+// senders is how many goroutines two processes may start for requests that overlap, and keep: three each.
 const senders = 2 * 3
 
 func TestF13NothingIsLeftBehind(t *testing.T) {

@@ -9,11 +9,9 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// F16: a waiter is itself a short lease: a dead one drops out of the queue within it, whatever came before, and no
-// timeout adds to another.
+// F16: a waiter is itself a short lease: a dead one drops out of the queue within it, whatever came before.
 
-// deadWaiters queues n acquisitions of n processes for "n", readers and writers by turns, and then cuts the processes
-// off.
+// deadWaiters queues n acquisitions of n processes, readers and writers by turns, and then cuts them off.
 func deadWaiters(w *world, n int) {
 	w.Helper()
 	crowd := make([]*process, n)

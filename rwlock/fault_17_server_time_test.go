@@ -12,8 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// F17: the protocol knows the server's time only. A client's own clocks end its trust, both of them, and a jump of the
-// wall clock counts as a loss.
+// F17: the protocol knows the server's time only. A client's own clocks end its trust; a jump counts as a loss.
 
 // A suspended machine wakes up: the monotonic clock stood still, the wall clock went on. The lease ends at the first
 // look, at the latest within a second, although by the monotonic clock nearly all of its TTL is left.
@@ -79,8 +78,7 @@ func TestF17StepBackLengthensNothing(t *testing.T) {
 	})
 }
 
-// Clients whose wall clocks are hours apart take turns as all others do; their tokens and the times that others see
-// come from the server.
+// Clients whose wall clocks are hours apart take turns as all others do: tokens and times come from the server.
 func TestF17SkewedClientsChangeNothing(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var turns []*process

@@ -10,8 +10,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// F19: the token counter of an idle lock does not stay for ever, and a counter that is gone, for whatever reason, makes
-// no token go back.
+// F19: the token counter of an idle lock does not stay for ever, and one that is gone makes no token go back.
 
 // turn takes and gives back the lock and returns its token.
 func turn(w *world, p *process, name string) fencing.Token {

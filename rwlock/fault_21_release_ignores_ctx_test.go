@@ -61,8 +61,7 @@ func TestF21ReleaseUnderADeadContextFreesTheLock(t *testing.T) {
 	})
 }
 
-// It is not for ever either: a server that does not answer is waited for as long as the release timeout says, and then
-// released in the background.
+// A server that does not answer is waited for as long as the release timeout says, and then in the background.
 func TestF21ReleaseHasItsOwnTimeout(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const limit = 700 * time.Millisecond

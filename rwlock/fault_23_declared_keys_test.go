@@ -76,8 +76,7 @@ func lockerOver(t *testing.T, addr string, option rueidis.ClientOption) *rwlock.
 	return locker
 }
 
-// Every key that a script touches is among those that its command declares: a server that is told to let a user at the
-// keys of one lock only lets it through.
+// Every key that a script touches is among those that its command declares, by the rights of a user of these only.
 func TestF23AllKeysAreDeclared(t *testing.T) {
 	server := testredis.Start(t)
 	const name = "a:{b}%"

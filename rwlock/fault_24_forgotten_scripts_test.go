@@ -14,8 +14,7 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// F24: a server that does not know a script any more is sent its source; and no number loses a digit on its way through
-// Lua.
+// F24: a server that does not know a script is sent its source; no number loses a digit on its way through Lua.
 
 // Every script in its turn meets a server that has forgotten it, and is carried out all the same: once, and whole.
 func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
@@ -56,8 +55,7 @@ func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
 	})
 }
 
-// A token beyond 1e14, written by Lua's own conversion, reads 1.78e+15. It is a decimal integer everywhere: in the
-// counter, in the records, in the message of a hand-off, and as it arrives.
+// A token beyond 1e14 is a decimal integer everywhere, though Lua's own conversion would round it.
 func TestF24TokensAreWrittenInFull(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p, q := w.Process(), w.Process()

@@ -13,8 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// F28: a try is one attempt and ends with its context, whatever the server does; Lock waits until its context ends, and
-// for no other reason less.
+// F28: a try is one attempt and ends with its context; Lock waits until its context ends, and no less.
 
 // troubles keep a server from answering p.
 var troubles = []struct {

@@ -70,8 +70,7 @@ func unhurried(d time.Duration) time.Duration {
 	return d
 }
 
-// everywhere runs a test in every place, as a subtest each. On a real server most of the time is waiting, so it runs
-// beside other tests that wait.
+// everywhere runs a test in every place. On a real server most of the time is waiting, so they run in parallel.
 func everywhere(t *testing.T, test func(w *world)) {
 	t.Parallel()
 	for _, p := range testkit.Places(t) {

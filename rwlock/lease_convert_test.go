@@ -93,8 +93,7 @@ func TestAnUpgradeWaitsForTheOtherReaders(t *testing.T) {
 	})
 }
 
-// Whoever upgrades once more after giving up does not meet its own last attempt as a rival, though it may overtake that
-// one's release.
+// Whoever upgrades once more after giving up does not meet its own last attempt, whose release it may overtake.
 func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, q := w.Process(), w.Process()
@@ -239,8 +238,7 @@ func freezeReleases(p *process) (thaw func()) {
 	return func() { close(thawed) }
 }
 
-// The server stands still after it has granted a conversion. The conversion is done when ctx ends, and what is left of
-// the hold before is released once the server goes on.
+// The server stands still after it has granted a conversion, which is done when ctx ends; its release is late.
 func TestAConversionEndsWithItsContext(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -435,8 +433,7 @@ func TestAnUpgradeDuringASuspension(t *testing.T) {
 	})
 }
 
-// A conversion waits for the release of its old hold. If the lease is lost in the meantime, the conversion returns the
-// loss.
+// A conversion that waits for the release of its old hold returns a loss of the lease in the meantime.
 func TestAConversionThatIsLostBeforeItReturns(t *testing.T) {
 	for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
 		t.Run(mode.String(), func(t *testing.T) {

@@ -101,8 +101,7 @@ func TestWhoWaitsBehindAnUpgradeIsAskedFor(t *testing.T) {
 	})
 }
 
-// The lease does not ask who waits before the upgrade itself has left the queue, also where the release of that waits
-// behind other calls: readers of the process join at once again.
+// The lease asks who waits only once the upgrade itself has left the queue: readers of the process join at once.
 func TestAnUpgradeThatIsGivenUpDoesNotWaitForItself(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, q := w.Process(), w.Process()

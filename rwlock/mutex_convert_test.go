@@ -257,8 +257,7 @@ var upgradeLosses = map[string]struct {
 	}, rwlock.ErrNoQuorum, "lost before the conversion ended: not renewed"},
 }
 
-// The write hold of an upgrade may be lost while other readers of the process are yet to leave. That is neither the end
-// of the caller's context nor a loss of what it has: it goes on reading.
+// The write hold of an upgrade may be lost while other readers are yet to leave: it is no loss, and it goes on reading.
 func TestAnUpgradeWhoseNewHoldIsLost(t *testing.T) {
 	for name, c := range upgradeLosses {
 		t.Run(name, func(t *testing.T) {

@@ -346,8 +346,7 @@ func TestLingeringBeginsAnewWithEachUnlock(t *testing.T) {
 	})
 }
 
-// A single attempt is not refused by what its own process kept and gives back, at the end of the time or for an RWMutex
-// with other options, though the release is still on its way.
+// A single attempt is not refused by what lingered in its own process, though the release is still on its way.
 func TestASingleAttemptWaitsForTheEndOfLingering(t *testing.T) {
 	const linger, late = time.Second, 50 * time.Millisecond
 	plain := func(p *process) func(context.Context) error { return p.RWMutex("n").TryLock }

@@ -16,8 +16,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Whoever lost the lock stands in it until it unlocks: it keeps its own token, and nobody else of the process is let
-// in.
+// Whoever lost the lock stands in it until it unlocks, with its own token, and keeps others of the process out.
 func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()
@@ -137,8 +136,7 @@ func TestALossEndsEveryReaderOfTheLease(t *testing.T) {
 	})
 }
 
-// Two readers that overlap all the time, each for far less than the limit, never end each other; a reader that stays
-// for longer than the limit is ended.
+// Two readers that overlap all the time never end each other; one that stays beyond the limit is ended.
 func TestOverlappingReadersDoNotEndEachOther(t *testing.T) {
 	for name, opt := range map[string]rwlock.LockOption{
 		"WithMaxHold": rwlock.WithMaxHold(time.Second), "by default": rwlock.WithTTL(time.Second),
@@ -179,8 +177,7 @@ func TestOverlappingReadersDoNotEndEachOther(t *testing.T) {
 	}
 }
 
-// A reader that leaves others behind after a suspension is told of the loss, though no timer has noticed it yet; so are
-// those after it, and nobody joins them.
+// A reader that leaves others behind after a suspension is told of the loss, and so are those after it.
 func TestEveryReaderHearsOfALossByAPause(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		clock := testkit.NewWallClock(0)
@@ -214,8 +211,7 @@ func TestALeaseThatCloseHasGivenBackServesNobody(t *testing.T) {
 	})
 }
 
-// No timer is left for a lock that lingered once its lease has ended: by Close, also where somebody is in, by a loss,
-// or because the lock was given back.
+// No timer is left for a lock that lingered once its lease has ended, by Close, by a loss or given back.
 func TestNoTimerOfLingeringOutlivesTheLease(t *testing.T) {
 	for name, end := range map[string]func(w *world, p *process, mu *rwlock.RWMutex){
 		"Close": func(w *world, p *process, _ *rwlock.RWMutex) { require.NoError(w, p.Close()) },
@@ -280,8 +276,7 @@ func (c *interruptions) option() rwlock.Option {
 	})
 }
 
-// A limit that is reached while its holder unlocks is a loss, and whoever is next in the process has a lease of its
-// own: the one that there was has been given back.
+// A limit that is reached while its holder unlocks is a loss, and whoever is next has a lease of its own.
 func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		clock := &interruptions{start: time.Now()}
@@ -306,8 +301,7 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 	})
 }
 
-// The loss of a lease is logged and traced with the token that the section has shown to the storage, not with the last
-// one of the block; after a conversion with the new one.
+// The loss of a lease is logged and traced with the token that the section has shown, not the block's last.
 func TestALossOfAnRWMutexIsToldWithTheTokenOfItsSection(t *testing.T) {
 	for name, c := range map[string]struct {
 		lock, convert func(*rwlock.RWMutex, context.Context) error
@@ -363,8 +357,7 @@ func TestALossThatUnlockNoticesIsToldWithTheTokenOfItsSection(t *testing.T) {
 	})
 }
 
-// The end of a section at its limit is a loss like any other: it is counted, logged and traced, with the token that the
-// section had.
+// The end of a section at its limit is a loss as any: it is counted, logged and traced, with the section's token.
 func TestALimitOfAnRWMutexIsToldAsALoss(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var told []rwlock.LostError
@@ -387,8 +380,7 @@ func TestALimitOfAnRWMutexIsToldAsALoss(t *testing.T) {
 	})
 }
 
-// A leader's request is answered late, after the hold that a message has reported was lost. A reader that came after
-// another client had written must not enter with the token of that hold.
+// A reader that comes after a leader's late answer does not enter with the token of a hold that was lost.
 func TestAReaderDoesNotEnterALostSection(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		w.TTL = time.Second

@@ -244,8 +244,7 @@ func TestRWMutexExcludesInTheProcessWhateverRedisDoes(t *testing.T) {
 	})
 }
 
-// A writer that leads gives a read lease back first that lingers here. It does not wait for that beyond the end of its
-// context, since all others of the process wait for it; the release goes on in the background.
+// A writer that leads gives a lingering read lease back first, and waits for that no longer than its context lasts.
 func TestALeaderThatGivesALeaseBackEndsWithItsContext(t *testing.T) {
 	for name, lock := range map[string]func(*rwlock.RWMutex, context.Context) error{
 		"Lock": (*rwlock.RWMutex).Lock, "TryLock": (*rwlock.RWMutex).TryLock,
@@ -275,8 +274,7 @@ func TestALeaderThatGivesALeaseBackEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// One who unlocks what it has not locked, beside others who come and go, is told so or takes another's place; the
-// RWMutex stays usable.
+// One who unlocks what it has not locked is told so or takes another's place; the RWMutex stays usable.
 func TestUnlockWithoutALockBesideOthers(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()
@@ -307,8 +305,7 @@ func TestUnlockWithoutALockBesideOthers(t *testing.T) {
 	})
 }
 
-// A writer does not wait for a renewal, however many processes linger on a read: it is in within a refresh. The same
-// where one lingers behind many that read for themselves and then leave.
+// A writer is in within a refresh, however many processes linger on a read, also behind many that then leave.
 func TestAWriterIsInSoonHoweverManyProcessesLinger(t *testing.T) {
 	const refresh = time.Second // of a waiter
 	for _, n := range []int{10, 100} {

@@ -41,8 +41,7 @@ func TestSimulatedSharedHolds(t *testing.T) {
 	}
 }
 
-// The same on a server with a durable log, which stands still now and then, and may be replaced by a server that has
-// what the log had.
+// The same on a server with a durable log, which may stand still or be replaced by one that has what the log had.
 func TestSimulatedSharedHoldsOnADurableLog(t *testing.T) {
 	for seed := *sharedFrom; seed < *sharedFrom+(*sharedSeeds+1)/2; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

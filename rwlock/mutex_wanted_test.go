@@ -24,8 +24,7 @@ func lockCrowd(w *world, n int, lock func(context.Context) error) (all []*testki
 	return all
 }
 
-// Goroutines of a process hand the lock on among themselves without a command, each with a larger token, and the
-// context of each ends with its Unlock.
+// Goroutines of a process hand the lock on without a command, each with a larger token and a context of its own.
 func TestHandingOnWithinAProcessCostsNoCommand(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()

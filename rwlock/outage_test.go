@@ -33,8 +33,7 @@ func durationOf(r slog.Record, key string) (d time.Duration) {
 	return d
 }
 
-// A server that refuses those who wait, again and again, is told of: by the log, by Trace and by Stats. What it refuses
-// for a moment is not. The log says when it is over, and how long it was.
+// A server that refuses those who wait for long is told of, by the log, by Trace and by Stats, and so is the end.
 func TestARefusalThatLastsIsTold(t *testing.T) {
 	for _, refusal := range []string{
 		"OOM command not allowed when used memory > 'maxmemory'.",
@@ -87,8 +86,7 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 	}
 }
 
-// A server that does not answer is told of at growing intervals. One line says that a server is back which did not
-// answer, and for how long it was gone.
+// A server that does not answer is told of at growing intervals, and its return once, with how long it was gone.
 func TestTheEndOfAnOutageIsTold(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const gone = 5 * time.Second
@@ -153,8 +151,7 @@ func TestAClosedClientEndsTheWaiting(t *testing.T) {
 	})
 }
 
-// A master that fails is spared dialling, not the protocol: a renewal is sent as long as trust is left, and an
-// acquisition as soon as the link is back.
+// A master that fails is spared dialling, not the protocol: renewals go on, and who asks is in soon.
 
 // busy lets four goroutines, or none, ask for other locks of the process all the time, until rest is called.
 func keepBusy(p *process, traffic bool) (rest func()) {
@@ -261,8 +258,7 @@ func countedProcess(w *world) (*process, *atomic.Int32) {
 	return w.ProcessOn(link, option), dials
 }
 
-// Trace tells of a waiter whose Redis cannot be reached: at once, then at intervals that grow. Stats counts such
-// waiters.
+// Trace tells of a waiter whose Redis cannot be reached, at intervals that grow. Stats counts such waiters.
 func TestUnreachableRedisIsTracedAndCounted(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var mu sync.Mutex
@@ -467,8 +463,7 @@ func TestWithoutMessagesTheIntervalGrows(t *testing.T) {
 	})
 }
 
-// A server that has died answers nothing, so it is not told of as one whose messages do not arrive; nor when it is
-// back.
+// A server that has died is not told of as one whose messages do not arrive; nor when it is back.
 func TestADeadServerIsNotOneWithoutMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)

@@ -19,8 +19,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// A release that the server refuses for good is told as that, by the error and in the log: nothing goes on. One whose
-// refusal passes goes on in the background.
+// A release that is refused for good is told as that, and nothing goes on. Another one goes on in the background.
 func TestAReleaseThatIsRefusedForGoodIsNotPending(t *testing.T) {
 	for refusal, forGood := range map[string]bool{
 		"NOPERM this user has no permissions to run the 'evalsha' command": true,
@@ -76,8 +75,7 @@ func refusing(mini *testredis.Mini, on *atomic.Bool) (refused *atomic.Int64) {
 	return refused
 }
 
-// A server that cannot serve now queues nobody, so nobody is told when it can. Whoever waits gets in soon after that,
-// however long it took; and of a crowd that waits for one lock a single one asks.
+// Whoever waits for a server that refuses gets in soon after that; of a crowd a single one asks.
 func TestWaitersOfAServerThatRefuses(t *testing.T) {
 	for name, queued := range map[string]bool{"who asks": false, "who is queued": true} {
 		t.Run(name, func(t *testing.T) {
@@ -172,8 +170,7 @@ func TestTombstonesDoNotPileUp(t *testing.T) {
 	})
 }
 
-// A dial has a time of its own: a context below that of the release. It runs out when the release is over, for a timer
-// may fire in the very moment in which it is stopped.
+// A dial has a context below that of the release, which runs out when the release is over, or in that moment.
 func TestTheTimeOfADialRunsOutAfterItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		link := testredis.NewMini(t).NewLink()

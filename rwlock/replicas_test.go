@@ -156,8 +156,7 @@ func TestWithoutReplicasNobodyWaitsForThem(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
-// The answer to a grant is lost, and the next request finds the grant and writes nothing, over another connection: WAIT
-// behind it says nothing of the replica.
+// The answer to a grant is lost. The next request finds it and writes nothing: WAIT says nothing of the replica.
 func TestAGrantThatIsFoundAgainIsConfirmed(t *testing.T) {
 	t.Parallel() // servers start and are waited for
 	testredis.Require(t)
@@ -469,8 +468,7 @@ func breakUntilGone(w *world, op *process, name, hold string, opts ...rwlock.Bre
 	})
 }
 
-// A failover loses that a hold was broken, since no replica had that. The hold stands as before, alone, until it is
-// broken again.
+// A failover loses that a hold was broken. The hold stands as before, until it is broken again.
 func TestABreakThatAFailoverLoses(t *testing.T) {
 	testredis.NeedAll(t, "failovers take many seconds, and run none of this module's code that other tests do not")
 	t.Parallel() // servers start and are waited for

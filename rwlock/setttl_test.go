@@ -120,8 +120,7 @@ func TestALongerTTLIsNotTrustedWhileAShorterMayArrive(t *testing.T) {
 	}
 }
 
-// The confirmation of a hand-off is a renewal too. One that was not answered may arrive after the lease has begun by
-// another one, and after SetTTL. WithReplicas confirms each hand-off.
+// The confirmation of a hand-off is a renewal too: one may arrive after SetTTL. WithReplicas confirms each.
 func TestALongerTTLIsNotTrustedWhileAConfirmationMayArrive(t *testing.T) {
 	for confirms, opt := range map[string]rwlock.Option{
 		"confirmed": rwlock.WithConfirmedHandOff(), "with a replica": rwlock.WithReplicas(1, time.Second),
@@ -276,8 +275,7 @@ func TestARenewalThatIsNotWaitedForNamesTheLock(t *testing.T) {
 	})
 }
 
-// A hand-off lasts for a short claim until it is confirmed. How often the confirmation is tried again follows from what
-// is left of the claim, however long the TTL.
+// A hand-off lasts for a claim until it is confirmed, which is tried again by what is left, however long the TTL.
 
 // spare is how long before its deadline a lease's link must be back at the latest.
 const spare = 250 * time.Millisecond
@@ -344,8 +342,7 @@ func confirmLate(w *world, strike func(*world, *process) func(), opts []rwlock.L
 	require.Greater(w, time.Until(lease.Deadline()), w.TTL/2)
 }
 
-// A lease that is not renewed lasts for its TTL also where the lock was handed to it. A hand-off lasts for less until a
-// renewal confirms it.
+// A lease without renewal lasts for its TTL also where the lock was handed to it, once that is confirmed.
 func TestAHandOffWithoutRenewalLastsForItsTTL(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		holder, p := w.Process(), w.Process()

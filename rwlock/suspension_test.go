@@ -58,8 +58,7 @@ func resume(w *world, suspended time.Duration, mode rwlock.Mode) {
 	require.Greater(w, lease.Token(), other.Token())
 }
 
-// A process that was late itself may have asked late, or not have read an answer that was there: the loss says how late
-// it was, and says nothing of it if it was in time.
+// The loss says how late a process was that may have asked late, or not have read an answer that was there.
 func TestALossNamesALateProcess(t *testing.T) {
 	for name, c := range map[string]struct {
 		after time.Duration // from the grant to the pause, in tenths of the TTL
@@ -102,8 +101,7 @@ func TestALossNamesALateProcess(t *testing.T) {
 	}
 }
 
-// A renewal sets the expiry that it was asked for. What a server's clock was set back by must not be left on top of it
-// when the holder crashes.
+// A renewal sets the expiry that it was asked for, whatever the server's clock was set back by.
 
 func TestServerClockSetBackBlocksNobody(t *testing.T) {
 	for _, back := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
@@ -201,8 +199,7 @@ func TestDeadlineOfAnEndedSectionIsZero(t *testing.T) {
 	}
 }
 
-// A section whose limit is reached in this moment has no deadline, whether or not its timer has come to it: of what is
-// due at one moment of fake time any comes first, so one of many rounds is enough.
+// A section whose limit is reached in this moment has no deadline, whether or not its timer has come to it.
 func TestDeadlineOfASectionAtItsLimitIsZero(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const limit = time.Second

@@ -108,8 +108,7 @@ func TestDetachRefuses(t *testing.T) {
 	})
 }
 
-// A renewal that was asked for before Detach has no mark. It is sent after Detach has begun, and its answer is not
-// taken for one that has.
+// A renewal from before Detach has no mark, and its answer is not taken for one that has.
 func TestARenewalFromBeforeDetachMarksNothing(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, q := w.Process(), w.Process()

@@ -19,8 +19,7 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// overtakeReleases holds up each release on its way to the server for a moment, so that a request that does not wait
-// for the answer to the release arrives before it.
+// overtakeReleases holds up each release, so that a request that does not wait for its answer overtakes it.
 func overtakeReleases(p *process, d time.Duration) {
 	release := testkit.Running("release")
 	p.Link.OnCommand(func(cmd []string) {
@@ -30,8 +29,7 @@ func overtakeReleases(p *process, d time.Duration) {
 	})
 }
 
-// refuseReleasesOf makes the server refuse each release of this lock, and gives up a request for it: from then on,
-// other releases of the process in the background wait for a probe.
+// refuseReleasesOf has the server refuse each release of this lock, so that others wait for a probe.
 func refuseReleasesOf(p *process, name string) {
 	release := testkit.Running("release")
 	p.Link.Deny(func(cmd []string) string {
@@ -92,8 +90,7 @@ func TestASingleAttemptIsNotRefusedByOneGivenUp(t *testing.T) {
 	}
 }
 
-// A single attempt does not wait for the releases of its process one after the other: over a link on which one round
-// trip fits into the node timeout, two do not.
+// A single attempt does not wait for its process's releases one after the other: two round trips would be too long.
 func TestASingleAttemptWaitsForItsReleasesTogether(t *testing.T) {
 	for first, name := range map[string]string{"the same lock": "n", "another lock": "other"} {
 		t.Run(first, func(t *testing.T) {
@@ -314,8 +311,7 @@ func TestGrantFoundByAskingAgainLastsTheTTL(t *testing.T) {
 	}
 }
 
-// A server that came back from an old save grants a hold once more, with another token, while its owner believes in the
-// first: what renews there is not the owner's lease.
+// A server back from an old save grants a hold again, with another token: what renews there is not the owner's lease.
 func TestRenewalOfAnotherTokenIsALoss(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		holder, p, other := w.Process(), w.Process(), w.Process()

@@ -15,8 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A mutant whose text is not in the sources any more tests nothing. The program itself checks that each one compiles
-// and is noticed.
+// A mutant whose text is not in the sources any more tests nothing.
 func TestEveryMutantFitsTheSources(t *testing.T) {
 	root, err := findRoot()
 	require.NoError(t, err)

@@ -374,8 +374,7 @@ func requireReported(t *testing.T, err error, status int, want error) {
 	}
 }
 
-// A body that is none of ours takes nothing away from the status and the field, and one of ours says nothing without
-// them.
+// A body that is none of ours takes nothing away from the status and the field, and ours says nothing without them.
 func TestResponseErrorOfOtherAnswers(t *testing.T) {
 	const problem = "application/problem+json"
 	ours := `{"type":"` + httpfence.TypeStale + `","resource":"a","got":"1","seen":"2"}`

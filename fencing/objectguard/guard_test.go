@@ -113,8 +113,7 @@ func TestErrorOfAChangeStoresNothing(t *testing.T) {
 	require.Empty(t, bucket.objects)
 }
 
-// A newer holder writes the same content again. The digest of the data alone would
-// be the one that the stale holder saw before.
+// A newer holder writes the same content again, which the digest of the data alone would not tell from the stale one's.
 func TestSameContentIsAnotherGeneration(t *testing.T) {
 	bucket := newMemory()
 	guard := objectguard.New(bucket)
@@ -205,8 +204,7 @@ func TestRuleAgreesWithTheModel(t *testing.T) {
 	}
 }
 
-// Holders that were overtaken keep on counting beside the one that holds the lock,
-// all at once: not one of their counts is stored.
+// Holders that were overtaken count on beside the one that holds the lock: not one of their counts is stored.
 func TestConcurrentCountsAreExact(t *testing.T) {
 	const holders, counts = 8, 200
 	bucket := newMemory()

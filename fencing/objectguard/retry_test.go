@@ -76,8 +76,7 @@ func TestContextEndsTheWaiting(t *testing.T) {
 	})
 }
 
-// What the store refuses is not tried again and is known not to have taken place, unless an earlier attempt is in
-// doubt.
+// What the store refuses is not tried again and did not take place, unless an earlier attempt is in doubt.
 func TestRefusedByTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forbidden := fmt.Errorf("%w: 403", objectguard.ErrRefused)
@@ -156,8 +155,7 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// The second answer is that to a copy, which a gateway has sent because it has not got the first. Others may have come
-// between the two.
+// The second answer is that to a copy, sent by a gateway without the first. Others may have come in between.
 func TestAnswerToASecondCopy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		stored  bool          // the first copy

@@ -318,8 +318,7 @@ func (s slow) Close() error {
 	return s.Conn.Close()
 }
 
-// The context may end while the transaction is rolled back. What is closed then is the connection of that Do, and not
-// the connection of the next caller, to whom the pool gives it.
+// The context may end while the transaction is rolled back. Only that Do's connection is closed then.
 func TestEndOfTheContextClosesNoConnectionOfOthers(t *testing.T) {
 	b := newBank(t)
 	config, err := pgxpool.ParseConfig(b.dsn)
@@ -342,8 +341,7 @@ func TestEndOfTheContextClosesNoConnectionOfOthers(t *testing.T) {
 	}
 }
 
-// A work that ends the transaction itself gives its connection back to the pool, whose next user keeps it when the
-// context of the first ends.
+// A work that ends the transaction itself gives its connection back to the pool, whose next user keeps it.
 func TestAConnectionThatTheWorkHasGivenBackStaysOpen(t *testing.T) {
 	b := newBank(t)
 	for name, end := range map[string]func(pgx.Tx, context.Context) error{

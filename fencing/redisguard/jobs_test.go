@@ -30,8 +30,7 @@ const (
 	order  = "order/42"
 )
 
-// death is when a process dies: when it is about to send a request with this word for that time, or when the server has
-// got it. Without a word it is between its read and its write.
+// death is when a process dies: when it is about to send a request with this word, or when the server has got it.
 type death struct {
 	word string
 	nth  int
@@ -80,8 +79,7 @@ func openShop(t *testing.T, link *testredis.Link) *shop {
 	return &shop{t, jobs{locker, client, "jobs", jobTTL}, newGuard(t, client)}
 }
 
-// advance writes what was derived from a read, and counts the writes. A write of which another writer has not read is
-// lost: then the number of steps is less than the number of writes.
+// advance writes what was derived from a read, and counts the writes; without a loss there are as many steps.
 var advance = redisguard.NewScript(`
 redis.call('HSET', KEYS[1], 'steps', ARGV[1])
 return redis.call('HINCRBY', KEYS[1], 'writes', 1)`)
@@ -236,8 +234,7 @@ func (p *cronProcess) kill() {
 	p.link.Cut()
 }
 
-// Three processes whose clocks differ run ticks 2 s apart. Answers are lost, and processes die at work, which counts as
-// a run.
+// Three processes whose clocks differ run ticks 2 s apart. Answers are lost, and processes die at work.
 func TestCronRunsEachTickOnce(t *testing.T) {
 	for name, byLock := range map[string]bool{"register": false, "lock": true} {
 		t.Run(name, func(t *testing.T) {

@@ -198,8 +198,7 @@ func TestReplicaDoesNoAccess(t *testing.T) {
 	}
 }
 
-// A full server holds back what needs memory, and nothing else: the next holder still reads, claims and deletes, or
-// nobody could ever make room.
+// A full server holds back what needs memory, and nothing else: the next holder still reads, claims and deletes.
 func TestFullServer(t *testing.T) {
 	for _, opts := range [][]redisguard.Option{nil, {redisguard.WithRegisterTTL(time.Hour)}} {
 		t.Run(fmt.Sprintf("ttl=%t", opts != nil), func(t *testing.T) {
@@ -312,8 +311,7 @@ func stored(t *testing.T, client rueidis.Client, key string) string {
 	return value
 }
 
-// Two increments read and write in two steps, as holders do; a stale one is
-// refused instead of overwriting what came after its read.
+// Two increments read and write in two steps; a stale one is refused instead of overwriting what came after its read.
 func TestPausedWriterLosesNoUpdate(t *testing.T) {
 	server := testredis.Start(t)
 	ctx := context.Background()

@@ -17,8 +17,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
 )
 
-// How the guards behave is tested in the module sqltest, on real databases. Here
-// is what needs none.
+// How the guards behave on real databases is tested in the module sqltest. Here is what needs none.
 
 var dialects = []sqlguard.Dialect{sqlguard.PostgreSQL, sqlguard.MySQL, sqlguard.SQLite}
 

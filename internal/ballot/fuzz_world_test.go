@@ -169,8 +169,7 @@ func (w *world) decide() {
 // reach is what the client knows of the masters' clocks.
 func (w *world) reach(i int) fencing.Token { return w.masters[i].clock + allowedLead }
 
-// mustReach checks a target at the moment at which it is decided: a quorum of the grants can come to it, or no answer
-// is to come that could make for a better one.
+// mustReach checks a target when it is decided: a quorum can come to it, or no answer that could make a better one.
 func (w *world) mustReach(target fencing.Token) {
 	able, pending := 0, 0
 	for i := range w.masters {

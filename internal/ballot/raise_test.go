@@ -285,8 +285,7 @@ func TestAGrantIsConfirmedBeforeItCounts(t *testing.T) {
 	}
 }
 
-// A message overtakes the answer that the hold is queued, and is confirmed first or last. A grant that counts can be
-// renewed.
+// A message overtakes the answer that the hold is queued, and is confirmed first or last.
 func TestAnAnswerDuringAConfirmation(t *testing.T) {
 	for name, answer := range map[string]ballot.Answer{
 		"queued": queued, "not answered": silent, "did not run": down, "granted": granted(5),

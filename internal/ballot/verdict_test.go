@@ -91,8 +91,7 @@ func TestAnAnswerWithAFailureSinceIsNone(t *testing.T) {
 	require.Equal(t, 2, b.Votes().Answers())
 }
 
-// One whose waiting ends while a quorum has granted, without a token that they agree on, is not told that others hold
-// the lock.
+// One whose waiting ends while a quorum has granted, without a common token, is not told that others hold the lock.
 func TestGrantsWithoutACommonTokenKeepNobodyOut(t *testing.T) {
 	b := asked(ballot.Wait, 3, granted(1), granted(9))
 	b.Decide(now, func(int) fencing.Token { return 5 })

@@ -8,8 +8,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 )
 
-// So many ask. Each of the others asks in its turn, when one that has asked has ended; those that end before their turn
-// are left out.
+// So many ask. Each of the others asks when one that has asked has ended; those that end before are left out.
 func TestACrowdAsksInItsOrder(t *testing.T) {
 	const near, far = 100, 5
 	c := engine.NewCrowd()

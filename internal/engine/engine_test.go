@@ -46,8 +46,7 @@ var endings = map[string]func(t *testing.T, e, other *engine.Engine, l *engine.L
 	},
 }
 
-// Close that comes between the end of a lease and its release in the background waits for that release: who is told of
-// the end is told in between.
+// Close between the end of a lease and its release in the background waits for that release.
 func TestCloseWaitsForAReleaseThatHasYetToBeSent(t *testing.T) {
 	for name, end := range endings {
 		for _, masters := range []int{1, 3} {

@@ -72,8 +72,7 @@ type Crowd struct {
 // NewCrowd returns an empty crowd.
 func NewCrowd() *Crowd { return &Crowd{new(Engine), make(map[*acquisition]int)} }
 
-// Join adds an acquisition, and returns what ends it, and whether it may ask at once. What ends it returns the number
-// of the next one, or -1.
+// Join adds an acquisition, and returns what ends it, and whether it may ask at once; that returns the next one, or -1.
 func (c *Crowd) Join() (leave func() (next int), asks bool) {
 	l := new(Lease)
 	h := l.begin()

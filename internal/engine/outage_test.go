@@ -13,8 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// A server that was replaced while it failed is forgotten with the next one that fails. One that still fails is not,
-// and is told of at growing intervals.
+// A server that was replaced while it failed is forgotten with the next one that fails, and told of no more.
 func TestOutagesForgetReplacedServers(t *testing.T) {
 	var outages engine.Outages
 	client := testredis.NewMini(t).Client(t)

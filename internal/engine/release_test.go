@@ -37,8 +37,7 @@ func TestACallFollowsTheReleasesBeforeIt(t *testing.T) {
 	require.False(t, leaving.Any("m"))
 }
 
-// While a server hangs, single attempts are given up and begun by the thousand. The memory is proportional to their
-// number.
+// While a server hangs, memory is proportional to the single attempts that were given up.
 func TestManyCallsBehindManyReleases(t *testing.T) {
 	const n = 2_000
 	var leaving engine.Leaving
@@ -58,8 +57,7 @@ func TestManyCallsBehindManyReleases(t *testing.T) {
 	}
 }
 
-// A release that is added to the queue of a node in the moment in which another node takes the node's place is sent: it
-// does not wait for a probe of the queue that was replaced.
+// A release that is added to a node's queue while another node takes its place is sent, and waits for no probe.
 func TestAReleaseInAReplacedQueueIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = time.Hour

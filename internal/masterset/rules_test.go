@@ -479,8 +479,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// FuzzTerms merges lists that masters may store: the result has the later term of each seat, misses none of either, and
-// does not change when it learns them again.
+// FuzzTerms merges lists that masters may store: the result has the later term of each seat, and misses none of either.
 func FuzzTerms(f *testing.F) {
 	f.Add("4:a 1:b", "3:c 2:d 1:e")
 	f.Add("1:a", "")

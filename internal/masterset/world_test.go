@@ -221,8 +221,7 @@ func (w *world) runStray(n int) {
 	w.run(s.host, s.args)
 }
 
-// mayLose reports whether the promise holds when server i loses data: it is a minority that does. The others have what
-// they had counted before.
+// mayLose reports whether the promise holds when server i loses data: it is a minority that does.
 func (w *world) mayLose(i int) bool {
 	for _, other := range []int{0, 1, w.third} {
 		if h := w.hosts[other]; other != i && (w.now < h.abstains || h.marker["set"] == "") {
@@ -278,8 +277,7 @@ func union(a, b []int) []int {
 	return slices.Compact(all)
 }
 
-// calm has all requests run and all clients look often enough. All masters of the first list vote then, and those of
-// the other list that are no copies.
+// calm has all requests run and all clients look often enough, so that all masters of the first list vote.
 func (w *world) calm() {
 	for len(w.strays) > 0 {
 		w.runStray(0)

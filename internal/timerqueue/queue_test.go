@@ -191,8 +191,7 @@ func TestScheduleAgainstAModel(t *testing.T) {
 	})
 }
 
-// A jump is the wall clock running ahead of the monotonic one by more than rounding; it is noticed within a second
-// while anything is set.
+// A jump of the wall clock beyond rounding is noticed within a second while anything is set.
 func TestJumpsAreNoticed(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -16,8 +16,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// fakeCluster is a client of several servers in fake time that share the slots: each refuses what is not its own, and
-// tells who owns what.
+// fakeCluster is several servers in fake time that share the slots: each refuses what is not its own.
 type fakeCluster struct {
 	rueidis.Client // any of them
 	t              testing.TB

@@ -76,8 +76,7 @@ func (s *statuses) acquire(id int) transport.Call {
 	return s.call(acquire, id, acquireArgs(hold(id), time.Minute))
 }
 
-// Acquires and releases of a batch are one call, which the server learns when it does not know it. What the call leaves
-// is sent alone in the same exchange.
+// Acquires and releases of a batch are one call. What it leaves is sent alone in the same exchange.
 func TestCallsOfABatchAreGrouped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)

@@ -23,8 +23,7 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// ticking makes every reading of the clock a moment of its own, so that the calls of one batch are those that were sent
-// at one moment.
+// ticking makes every reading of the clock a moment of its own: the calls of one batch were sent at one moment.
 func ticking(cfg *transport.Config) {
 	var mu sync.Mutex
 	var ticks time.Duration
@@ -363,8 +362,7 @@ func TestCallsDoNotPileUpBeforeAServerThatHangs(t *testing.T) {
 	})
 }
 
-// What leaves first is what ends a hold, and what no vote is for: while a server stood still, more calls may have come
-// than it answers at once.
+// What ends a hold leaves first: while a server stood still, more calls may have come than it answers at once.
 func TestReleasesLeaveBeforeAllOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		link := testredis.NewMini(t).NewLink()

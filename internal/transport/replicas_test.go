@@ -15,8 +15,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
-// A replica that is away is waited for once. Calls that come after that are refused at once and not sent, until it has
-// caught up.
+// A replica that is away is waited for once. Calls after that are refused unsent, until it has caught up.
 func TestAReplicaThatIsAwayIsWaitedForOnce(t *testing.T) {
 	const timeout = time.Second
 	synctest.Test(t, func(t *testing.T) {

@@ -135,8 +135,7 @@ func TestALongRunKeepsItsLock(t *testing.T) {
 	})
 }
 
-// The process that leads runs all ticks. Another one leads at once after Close, and after the TTL if the leader is cut
-// off.
+// The process that leads runs all ticks. Another one leads at once after Close, or after the TTL.
 func TestOneProcessLeads(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
 		var ran runs
@@ -168,8 +167,7 @@ func TestOneProcessLeads(t *testing.T) {
 	})
 }
 
-// Over a quorum, processes of which each is next to another master ask at the same moment. Each gets that master, and
-// all are refused, until they ask again: one of them leads at the first tick.
+// Over a quorum, processes that each get one master are all refused, and ask again: one leads at the first tick.
 func TestOneProcessLeadsOverAQuorum(t *testing.T) {
 	testkit.InFakeTime(t, 3, func(w *world) {
 		processes := make([]*testkit.Process, len(w.Minis))

@@ -84,8 +84,7 @@ var (
 	legendName = regexp.MustCompile(`\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}`)
 )
 
-// missing returns the names in an expression or a legend that no metric in the expression has, beyond those that
-// Prometheus gives to every target.
+// missing returns the names in an expression or a legend that no metric or target has.
 func missing(all map[string][]string, expr, legend string) (wrong []string) {
 	known := []string{"job", "instance"}
 	var labels []string

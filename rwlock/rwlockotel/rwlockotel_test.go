@@ -282,8 +282,7 @@ func TestBadInput(t *testing.T) {
 	require.ErrorIs(t, telemetry.Observe(&rwlock.Locker{}), rwlockotel.ErrClosed)
 }
 
-// The global providers may be set later than the Telemetry is made, or never, and those that are given may be shut down
-// before it is closed.
+// The global providers may be set later or never, and those that are given may be shut down before.
 func TestProvidersThatAreNotThere(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
 		use := func(telemetry *rwlockotel.Telemetry) {

@@ -25,8 +25,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock/rwlockotel"
 )
 
-// An acquisition that waits has a span under that of its caller, of the time that it has waited; the other ones have
-// none.
+// An acquisition that waits has a span under that of its caller, of its time; the other ones have none.
 func TestSpansOfWaits(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
 		b := newBackend()

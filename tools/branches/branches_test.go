@@ -133,8 +133,7 @@ type writer struct {
 	open  []block
 }
 
-// instrument returns the text with a call at the beginning of each branch, in the same lines, and the branches. The
-// calls are numbered from first on.
+// instrument returns the text with a numbered call at the beginning of each branch, in the same lines.
 func instrument(source string, first int) (text string, branches []string) {
 	w := &writer{first: first, seen: map[string]int{}}
 	tokens := token.FindAllString(source, -1)

@@ -45,8 +45,7 @@ var elsewhere = map[string]string{
 		"a short form",
 }
 
-// TestCommandsOfTheDocuments runs every command that the documents name, those that take long in a short form. Tests
-// that run with their package anyway are looked up only.
+// TestCommandsOfTheDocuments runs every command of the documents, those that take long in a short form.
 func TestCommandsOfTheDocuments(t *testing.T) {
 	done, runTests := map[string]bool{}, testRunner()
 	for path, page := range documents(t) {
@@ -133,8 +132,7 @@ func listMutants(t *testing.T, command string) {
 	require.Regexp(t, `(?m)^[a-z-]+: .`, shell(t, root, command+" -list"))
 }
 
-// readFlags gives the command's flags to chaos, which prints what flags there are instead of running for minutes. What
-// they do is tested by CI, in a run of one master and one of three.
+// readFlags gives the command's flags to chaos, which prints them instead of running for minutes.
 func readFlags(t *testing.T, command string) {
 	require.Contains(t, shell(t, root, command+" -h 2>&1"), "-deployment")
 }
@@ -213,8 +211,7 @@ func findTool(t *testing.T, command string) {
 
 var workloads = regexp.MustCompile(` -w (\S+)`)
 
-// listWorkloads gives the command's flags to the program, which prints what workloads there are instead of running them
-// for minutes. Each that the command names has to be one.
+// listWorkloads gives the command's flags to the program, which prints what workloads there are: all have to be.
 func listWorkloads(t *testing.T, command string) {
 	if strings.Contains(command, "valkey-server") && exec.Command("sh", "-c",
 		"PATH="+searched()+"; command -v valkey-server").Run() != nil {

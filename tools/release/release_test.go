@@ -131,8 +131,7 @@ func TestAReleaseCanBeFetched(t *testing.T) {
 	}
 }
 
-// A release keeps its scripts, unless an earlier release has the same ones. A version that is prepared again replaces
-// its scripts.
+// A release keeps its scripts, unless an earlier one has the same; preparing it again replaces them.
 func TestAReleaseKeepsItsScripts(t *testing.T) {
 	needGit(t)
 	repository := t.TempDir()

@@ -28,8 +28,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing/objectguard/s3bucket"
 )
 
-// The server's own behaviour, without this package between: the tests below would
-// prove nothing on one that ignores the conditions.
+// The server's own behaviour: on one that ignores the conditions the tests below would prove nothing.
 func TestTheServerHonoursConditions(t *testing.T) {
 	client := start(t, nil)
 	put := func(body string, condition func(*s3.PutObjectInput)) (etag string, status int) {
@@ -107,8 +106,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// The answer to a write is lost once it has been carried out. The client must not
-// send it again, and the guard finds out that it is done.
+// The answer to a write that was carried out is lost. The client does not send it again: the guard finds it done.
 func TestLostAnswer(t *testing.T) {
 	var puts atomic.Int32
 	var lose atomic.Bool

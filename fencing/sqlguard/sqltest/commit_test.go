@@ -280,8 +280,7 @@ func TestSavepointsInsideTheWork(t *testing.T) {
 	})
 }
 
-// deadlock makes the work under some claims the victim of a deadlock, and returns what DoAll did. The work gives
-// onVictim the error of its statement.
+// deadlock makes the work under some claims the victim of a deadlock, and returns what DoAll did.
 func deadlock(
 	t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard, claims int,
 	onVictim func(*sql.Tx, error) error,

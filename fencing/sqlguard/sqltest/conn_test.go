@@ -14,8 +14,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing/sqlguard/sqltest"
 )
 
-// A second transaction on the connection would end the first one, of another Do or of the caller, with its own COMMIT
-// or ROLLBACK.
+// A second transaction on the connection would end the first one, of another Do or of the caller.
 func TestDoOnAConnectionInATransaction(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		makeAccounts(t, db, 1)

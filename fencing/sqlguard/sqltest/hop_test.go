@@ -20,8 +20,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// post calls a service; the fences of ctx go with the request, and a refusal
-// comes back as the error that it was.
+// post calls a service with the fences of ctx; a refusal comes back as the error that it was.
 func post(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
 	if err != nil {
@@ -82,8 +81,7 @@ func Example_twoHops() {
 	// true
 }
 
-// The same from a real lock to each real database: a holder whose lease has run
-// out without its noticing is refused by the database, two services away.
+// The same from a real lock to each real database: a holder whose lease has run out is refused two services away.
 func TestFromTheLeaseToTheDatabase(t *testing.T) {
 	redis := testredis.Start(t)
 	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {

@@ -310,8 +310,7 @@ func anyFences(rng *rand.Rand, limit int) (fences []fencing.Fence) {
 	return fences
 }
 
-// Every kind of access against the rule in Go: whether the work runs, what a refusal says, and which registers rise
-// unless the work is undone.
+// Every kind of access against the rule in Go: whether the work runs, what a refusal says, and which registers rise.
 func TestRuleAgreesWithTheModel(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		seed := uint64(time.Now().UnixNano())

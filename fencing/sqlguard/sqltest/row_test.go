@@ -62,8 +62,7 @@ func upsert(t testing.TB, d sqlguard.Dialect, tx sqlguard.Tx, id, balance int, t
 	return d.CheckUpsert(t.Context(), tx, account(id, token), result, textsOf(d).lookup, id)
 }
 
-// onEveryRowStore runs a test on each store, and on MariaDB and MySQL also with a
-// client that counts found rows instead of changed ones.
+// onEveryRowStore runs a test on each store, and on MariaDB and MySQL also with a client that counts found rows.
 func onEveryRowStore(t *testing.T, test func(*testing.T, sqlguard.Dialect, *sql.DB)) {
 	t.Helper()
 	for _, store := range servers.Stores() {
@@ -96,8 +95,7 @@ func TestFenceColumn(t *testing.T) {
 	})
 }
 
-// The snapshot of a transaction may be older than what its UPDATE was refused by;
-// it holds the caller's own, equal token.
+// The snapshot may be older than what its UPDATE was refused by; it holds the caller's own, equal token.
 func TestRefusedUpdateInATransactionWithASnapshot(t *testing.T) {
 	store := servers.Stores()[1]
 	db := store.Open(t)

@@ -29,8 +29,7 @@ func releases(t *testing.T) map[string]scriptfuzz.Scripts {
 	return all
 }
 
-// Clients of an earlier release and of this one take turns on the same keys. CONTRIBUTING.md says what to do about a
-// change that fails this test.
+// Clients of an earlier release and of this one share keys. CONTRIBUTING.md says what to do about a failure.
 func TestScriptsOfReleasesSideBySide(t *testing.T) {
 	all := releases(t)
 	if len(all) == 0 {

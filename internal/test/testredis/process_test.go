@@ -270,8 +270,7 @@ func TestNamedBinaryComesFirst(t *testing.T) {
 	require.Equal(t, []string{named}, testredis.Binaries(), "a plain run takes one kind")
 }
 
-// TestServerDiesWithTheTestBinary kills a second copy of this binary, which gives its server no
-// chance to be ended by a cleanup.
+// TestServerDiesWithTheTestBinary kills a second copy of this binary, which then cleans up nothing.
 func TestServerDiesWithTheTestBinary(t *testing.T) {
 	const role = "TESTREDIS_CHILD"
 	if os.Getenv(role) != "" {

@@ -16,8 +16,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
-// TestNoReplyIsMistakenUnderRandomFaults lets clients ask for unique values while their links fail
-// in every way: whatever a client is told must be the reply to its own command.
+// TestNoReplyIsMistakenUnderRandomFaults: whatever a client is told must be the reply to its own command.
 func TestNoReplyIsMistakenUnderRandomFaults(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
