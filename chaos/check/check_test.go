@@ -174,13 +174,17 @@ func TestKept(t *testing.T) {
 	forgets.Forgets, elsewhere.Workers = true, []int{0}
 	forgot := fault(-4, -3, 0)
 	forgot.Forgets = true
+	before := []history.Fault{fault(0, 4, 0), fault(0, 4, 2)}
 	slow := []history.Fault{fault(4, 4.9, 0), fault(4, 4.9, 2)}
 	for name, c := range map[string]struct {
 		span   history.Span
 		faults []history.Fault
 		slow   []history.Fault
+		until  float64 // of its hold, if not 0
 		broken int
 	}{
+		"it expired long before":        {span: lost, faults: before, until: 4.1},
+		"it expired just before":        {span: lost, faults: before, until: 4.9, broken: 1},
 		"without a fault":               {span: lost, broken: 1},
 		"two answered late":             {span: lost, slow: slow},
 		"one did":                       {span: lost, slow: slow[:1], broken: 1},
@@ -203,6 +207,9 @@ func TestKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := &history.History{
 				Run: history.Run{Masters: 3}, Spans: []history.Span{c.span}, Faults: c.faults, Slow: c.slow,
+			}
+			if c.until > 0 {
+				h.Holds = []history.Hold{{Name: "n", From: at(2), Until: at(c.until)}}
 			}
 			found, _ := check.Kept(h, check.Busy)
 			require.Len(t, found, c.broken)

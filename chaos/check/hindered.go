@@ -40,6 +40,13 @@ func strikesMaster(f history.Fault, master int) bool {
 // for a moment now and then, and each has to run twice until a message has an effect.
 const mostStill = time.Second / 2
 
+// answeredLate returns when masters answered a process of these clients late.
+func answeredLate(h *history.History, clients []history.Span) periods {
+	return merge(h.Slow, func(f history.Fault) bool {
+		return slices.ContainsFunc(clients, func(s history.Span) bool { return strikesWorker(f, s.Slot) })
+	}, 0)
+}
+
 // standstills returns when processes of the run stood still: any of them may keep the rest waiting.
 func standstills(h *history.History) periods {
 	return merge(h.Faults, func(f history.Fault) bool { return f.Kind == history.Still }, 0)

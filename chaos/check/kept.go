@@ -12,10 +12,18 @@ import (
 // struck the process or its links to a quorum of masters that had kept their data. Where a master has lost its data, no
 // fault may have struck the others for longer: the hold may have been on a bare quorum, and be regained only now. A
 // master that does not count for the lease is as one out of reach; only the loss itself names it. A master that
-// answered the process late may have answered its renewals late.
+// answered the process late may have answered its renewals late. A process may notice a loss some time after the hold
+// has expired.
 func Kept(h *history.History, slack Slack) (found []Violation, judged int) {
-	faults := slices.Concat(h.Faults, h.Slow)
+	faults, expiry := slices.Concat(h.Faults, h.Slow), map[grant]int64{}
+	for _, o := range h.Holds {
+		of := grant{o.Name, o.Token}
+		expiry[of] = max(expiry[of], o.Until)
+	}
 	for _, s := range h.Spans {
+		if until, ok := expiry[grant{s.Name, s.Token}]; ok {
+			s.Lost = min(s.Lost, until)
+		}
 		// The reply that granted it must have come in time too.
 		if s.Lost == 0 || s.Bounded || s.Joined || s.Lost-s.Granted < int64(slack.Back) || wasLate(s) {
 			continue

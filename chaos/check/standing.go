@@ -55,7 +55,11 @@ func Abandoned(h *history.History, slack Slack) (found []Violation, judged int) 
 		}
 		for _, alone := range alones {
 			late := time.Duration(alone.until - alone.from)
-			if stood := stills.within(alone.from, alone.until); stood <= mostStill && late > slack.Gone+2*stood {
+			if late <= slack.Gone {
+				continue
+			}
+			stood := max(stills.within(alone.from, alone.until), answeredLate(h, client).within(alone.from, alone.until))
+			if stood <= mostStill && late > slack.Gone+2*stood {
 				found = append(found, Violation{
 					Rule: "abandoned", Spans: client, Holds: holds,
 					Text: fmt.Sprintf("%s: hold %s stood for %v without a client", holds[0].Name, holds[0].ID, late),

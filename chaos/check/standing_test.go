@@ -99,7 +99,7 @@ func TestAbandoned(t *testing.T) {
 		holds          []history.Hold
 		spans          []history.Span
 		failures       []history.Failure
-		faults         []history.Fault
+		faults, slow   []history.Fault
 		judged, broken int
 	}{
 		"released": {
@@ -179,6 +179,14 @@ func TestAbandoned(t *testing.T) {
 			masters: 1, holds: []history.Hold{hold(0, 1, 6.4)}, spans: []history.Span{trusted(nil)},
 			faults: []history.Fault{{Kind: "cut", From: at(5), Until: at(5)}}, judged: 1,
 		},
+		"answered late": {
+			masters: 1, holds: []history.Hold{hold(0, 1, 6)}, spans: []history.Span{trusted(nil)},
+			slow: []history.Fault{{From: at(5), Until: at(5.9), Workers: []int{0}}}, judged: 1,
+		},
+		"another process was answered late": {
+			masters: 1, holds: []history.Hold{hold(0, 1, 6)}, spans: []history.Span{trusted(nil)},
+			slow: []history.Fault{{From: at(5), Until: at(5.9), Workers: []int{1}}}, judged: 1, broken: 1,
+		},
 		"a busy machine": {
 			masters: 1, holds: []history.Hold{hold(0, 1, 5.8)}, spans: []history.Span{trusted(nil)},
 			faults: []history.Fault{still(5, 5.2)}, judged: 1,
@@ -195,7 +203,7 @@ func TestAbandoned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			found, judged := check.Abandoned(&history.History{
 				Run: history.Run{Masters: c.masters, TTL: at(4), Ended: at(60)}, Spans: c.spans, Holds: c.holds, Faults: c.faults,
-				Failures: c.failures,
+				Failures: c.failures, Slow: c.slow,
 			}, check.Busy)
 			require.Len(t, found, c.broken)
 			require.Equal(t, c.judged, judged)
