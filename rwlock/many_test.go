@@ -138,6 +138,34 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 	})
 }
 
+// What another client has refuses several locks in one command, after which nothing is given back. A call that waits
+// has taken what comes before, and nothing else.
+func TestRefusedSeveralLocksAreOneCommand(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		held := q.Take("m", rwlock.Write)
+		wants := rwlock.Writes("z", "m", "a")
+		for range 2 { // the server learns the script
+			p.Link.ResetCalls()
+			all, err := p.TryLockAll(w.Ctx, wants)
+			require.Nil(w, all)
+			var refused *rwlock.AcquireError
+			require.ErrorAs(w, err, &refused)
+			require.Equal(w, "m", refused.Name)
+			require.Equal(w, held.Owner(), refused.Holder.Owner)
+			require.False(w, rwlock.Indeterminate(err))
+			w.Settle()
+		}
+		require.Equal(w, map[string]int{"EVALSHA": 1}, sent(p.Link))
+		c := takeAll(p, w.Ctx, wants)
+		w.UntilWaiting("m", 1)
+		require.Equal(w, []string{"a", "m"}, heldOf(w, "a", "m", "z"))
+		require.Equal(w, 4, p.Link.Calls("EVALSHA"), "with one for all, one to queue, and a refresh")
+		w.Release(held)
+		require.NoError(w, c.granted(w).Release(w.Ctx))
+	})
+}
+
 func TestAllocationsOfSeveralLocks(t *testing.T) {
 	if testkit.RaceDetector {
 		t.Skip("the race detector allocates")

@@ -3,17 +3,19 @@
 -- client sends it again alone. Named owners, blocks and conversions are never that case.
 --
 -- KEYS   the lock of each release, then of each acquire; then marker where there are several masters
--- ARGV   1 as in vote.lua, with the proposal 0; 2 how many releases there are; 3 TTL ms and 4 details of every acquire;
---        then the hold of each release and of each acquire; then where there are several masters the proposal of each
---        acquire
+-- ARGV   1 as in vote.lua, with the proposal 0; 2 how many releases there are; or for a set of acquires, of a lock
+--        each, which of them may run if a writer has one of the locks: 'none', or those 'before' the first such lock;
+--        3 TTL ms and 4 details of every acquire; then the hold of each release and of each acquire; then where there
+--        are several masters the proposal of each acquire
 -- Reply  a list, in the order of the keys: the line that release.lua or acquire.lua answers, or '' for a member that is
---        left; an error means that no hold was changed
--- Twice  a member that has run is not the common case any more, so it is left
--- Cost   TIME, and as in vote.lua; a release: HMGET HDEL; an acquire: HMGET HSET PEXPIRE
+--        left; in a set that first lock is refused with its holder, and what may not run is refused without one; an
+--        error means that no hold was changed
+-- Twice  a member that has run is not the common case any more, so it is left, in a set too
+-- Cost   TIME, and as in vote.lua; a release: HMGET HDEL; an acquire: HMGET HSET PEXPIRE; a refused set: HMGET
 local call, pcall, find, sub, format = redis.call, redis.pcall, string.find, string.sub, string.format
 local ARGV, KEYS, replies = ARGV, KEYS, {}
 -- include: vote.lua
-local members, releases = several and #KEYS - 1 or #KEYS, ARGV[2] + 0
+local members, releases = several and #KEYS - 1 or #KEYS, tonumber(ARGV[2]) or 0
 if refusal then
   for i = 1, members do replies[i] = '' end
   return replies
@@ -42,15 +44,34 @@ if #details > 64 then
   e = sub(details, 65)
 end
 local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
+
+-- A set reads all locks before it writes to one.
+local found, first, last, refused = {}, nil, members, nil
+for i = 1, tonumber(ARGV[2]) and 0 or members do
+  local id, h = ARGV[4 + i], pcall('HMGET', KEYS[i], 'w', 'n', 't')
+  local holder, its, since = string.match(not first and h[1] or '', '^(%S+) (%d+) (%d+)')
+  found[i] = h
+  if holder and holder ~= id and its - ms > 0 and sub(h[2] or ' 0', -2) == ' 0' then
+    local has = call('HMGET', KEYS[i], 'd', 'e', id)
+    if not has[3] then -- else acquire.lua says what became of it
+      first, last = i, ARGV[2] == 'none' and 0 or i - 1
+      refused = format('2 0 %d %s %s %d %d ', its - ms, usText, holder, its - ms, ms - since)
+      refused = refused .. (has[1] or '') .. (has[2] or '')
+    end
+  end
+end
+
 local expiry, life = ms + ttl, ttl > 3600000 and ARGV[3] or '3600000'
 local times = format(' %d%05d ', math.floor(expiry / 100000), expiry % 100000) .. sub(usText, 1, -4)
 local rest = ' ' .. ARGV[3] .. ' ' .. usText
 local atOnce = '1 ' .. usText .. rest
 for i = releases + 1, members do
-  local lock, line = KEYS[i], ''
-  local h = pcall('HMGET', lock, 'w', 'n', 't')
-  if h[1] == false and h[2] == false and (not h[3] or tonumber(h[3])) then
-    local t, v, token, w = h[3], us, usText, ARGV[4 + i] .. times
+  local lock, id, line = KEYS[i], ARGV[4 + i], ''
+  local h = found[i] or pcall('HMGET', lock, 'w', 'n', 't')
+  if i > last and not (h[1] and find(h[1], id, 1, true) == 1) then
+    line = i == first and refused or '2 0 0 ' .. usText .. ' - 0 0 -'
+  elseif h[1] == false and h[2] == false and (not h[3] or tonumber(h[3])) then
+    local t, v, token, w = h[3], us, usText, id .. times
     if several then
       token = ARGV[4 + members + i - releases]
       v = token + 0

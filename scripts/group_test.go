@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -107,6 +108,9 @@ func TestAGroupOnAFullServer(t *testing.T) {
 		_, err := e.try(group([]pair{{"n", "02"}}, []pair{{"a", "03"}, {"b", "03"}}, ""))
 		require.ErrorContains(e.t, err, "OOM")
 		require.Len(e.t, e.dump(), len(before))
+		_, err = e.try(set("none", pair{"a", "03"}, pair{"b", "03"}))
+		require.ErrorContains(e.t, err, "OOM")
+		require.Len(e.t, e.dump(), len(before))
 		require.Equal(e.t, []string{"1", "1"}, e.lines(group([]pair{{"n", "01"}}, []pair{{"a", "03"}}, "")))
 	})
 }
@@ -142,5 +146,62 @@ func TestAGroupOnOneOfSeveralMasters(t *testing.T) {
 		require.Equal(e.t, now+700_001, token(4), "beyond the counter")
 		require.Equal(e.t, fmt.Sprint(token(4)), e.field(lockKeys("d")[0], "tw"))
 		require.Equal(e.t, "nglo", e.field(lockKeys("d")[0], "e")[:4])
+	})
+}
+
+// set is a group of acquires, of which none run, or those before the first lock that another writer has.
+func set(runs string, acquires ...pair) call {
+	c := group(nil, acquires, "")
+	c.args[1] = runs
+	return c
+}
+
+// A set takes nothing for the sake of a lock that another writer has, or what comes before it. It refuses that lock as
+// the single script does, and leaves what is not the common case.
+func TestASetTakesAllOrNone(t *testing.T) {
+	everywhere(t, func(e *env) {
+		at := func(name string, c call) []any {
+			e.name = name
+			defer func() { e.name = "" }()
+			return e.run(c)
+		}
+		held := writer("02")
+		held.meta = strings.Repeat("long", 30)
+		for _, name := range []string{"held", "next", "dead", "buried", "awaited"} {
+			at(name, acquire(held))
+		}
+		e.setFields(lockKeys("dead")[0], "w", ulid("02")+" 1 1")
+		at("buried", release("03", ttl))
+		at("awaited", acquire(writer("01")))
+		at("read", acquire(reader("03")))
+		require.NoError(e.t, e.do("SET", lockKeys("alien")[0], "text").Error())
+		uncommon := []pair{{"dead", "01"}, {"buried", "01"}, {"awaited", "01"}, {"read", "01"}, {"alien", "01"}}
+		left := []string{"", "", "", "", ""}
+
+		all := append(append([]pair{{"a", "01"}}, uncommon...), pair{"held", "01"}, pair{"b", "01"}, pair{"next", "01"})
+		before := e.dump()
+		for i, line := range e.run(set("none", all...)) {
+			got, _ := scriptfuzz.Fields(line)
+			want := []any{int64(2), int64(0), int64(0), got[3], "-", int64(0), int64(0), "-"}
+			if all[i].name == "held" {
+				want = at("held", tryAcquire(writer("01")))
+				for _, since := range []int{2, 3, 5, 6} {
+					want[since] = got[since]
+				}
+				require.Positive(e.t, got[2])
+				require.Equal(e.t, got[2], got[5])
+			}
+			require.Equal(e.t, want, got, all[i].name)
+		}
+		require.Len(e.t, e.dump(), len(before), "nothing is written")
+
+		require.Equal(e.t, append(left, "1"), e.lines(set("none", append(uncommon, pair{"c", "01"})...)))
+		want := append(append([]string{"1"}, left...), "2", "2", "2")
+		require.Equal(e.t, want, e.lines(set("before", all...)))
+		// A set that is sent again may find that another writer has a lock that it had. What it still has is left.
+		again := []pair{{"a", "01"}, {"held", "01"}, {"next", "02"}, {"b", "01"}}
+		for _, runs := range []string{"none", "before"} {
+			require.Equal(e.t, []string{"", "2", "", "2"}, e.lines(set(runs, again...)))
+		}
 	})
 }

@@ -86,6 +86,18 @@ func TestReadingSharedHoldsAreToldThatTheyAreWanted(t *testing.T) {
 	})
 }
 
+// A hold of which only the member of a key is left keeps no other one from being told.
+func TestAMemberWithoutARecordIsToldNothing(t *testing.T) {
+	everywhere(t, func(e *env) {
+		messages := e.subscribe(channel)
+		e.run(acquire(reader("01").shared(1)))
+		later := fmt.Sprint(e.now().Add(time.Hour).UnixMilli())
+		require.NoError(e.t, e.do("ZADD", lockKeys("n")[1], later, ulid("02")).Error())
+		e.run(acquire(writer("03")))
+		require.Equal(e.t, []string{ulid("01") + " wanted"}, e.heard(messages))
+	})
+}
+
 func TestASharedHoldCostsWhatAnyOtherDoes(t *testing.T) {
 	onServers(t, func(e *env) {
 		e.loadAll()

@@ -24,9 +24,9 @@ type Several struct {
 var ErrAgain = errors.New("the caller asks again")
 
 // AcquireAll asks for all the locks together, in one batch for each server, and returns when it has all of them. If
-// some are not free, it keeps the locks before the first of these, gives the others back, waits for that first one, and
-// asks for the rest again. A lock that is lost meanwhile ends the call with its *Loss. On failure nothing is kept: what
-// the call has taken is released in the background.
+// some are not free, it keeps the locks before the first of these, gives back what it has taken behind, waits for that
+// first one, and asks for the rest again. A lock that is lost meanwhile ends the call with its *Loss. On failure
+// nothing is kept: what the call has is released in the background.
 //
 // The hooks and the counters learn of each lock once, when the call keeps it or has failed: the attempts that are given
 // back are not reported.
@@ -183,7 +183,8 @@ func (g *group) refused(a *acquisition) error {
 func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused error, forGood bool) {
 	for _, a := range attempts {
 		failed := cmp.Or(a.outcome(), a.hold.lease.endUnkept()) // granted, and over since
-		if final := isFinal(ctx, failed); failed != nil && (refused == nil || final && !forGood) {
+		named := namesHolder(failed) && !namesHolder(refused)
+		if final := isFinal(ctx, failed); failed != nil && (refused == nil || !forGood && (final || named)) {
 			refused, forGood = failed, final
 		}
 	}
@@ -200,6 +201,12 @@ func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused er
 		l.ReleaseSoon()
 	}
 	return refused, forGood
+}
+
+// namesHolder reports whether a failure says who has the lock.
+func namesHolder(failed error) bool {
+	e, ok := failed.(*Error)
+	return ok && e.Holder != nil
 }
 
 // isFinal reports whether a failed attempt says that a wait for the lock would fail too: ctx has ended, the engine is
@@ -223,7 +230,11 @@ func isFinal(ctx context.Context, failed error) bool {
 // ask sends the requests of all attempts, those to one server together. The requests to every master are made before
 // the first one leaves: a later one would be a request of an attempt that may have ended. An attempt for a lock that
 // this process is giving back is sent after that, by itself.
+//
+// A single server takes nothing that would have to be given back, where it can tell. The lock of another writer is
+// refused with its holder then, and without one what is not taken for its sake.
 func (g *group) ask(attempts []*acquisition) {
+	set := &transport.Set{Before: g.Requests[0].Entry != Try}
 	e, asked := g.e, make(chan struct{}, 1)
 	proposal, calls := e.tokens.proposalAfter(0), make([][]transport.Call, len(e.masters))
 	for _, a := range attempts {
@@ -235,7 +246,11 @@ func (g *group) ask(attempts []*acquisition) {
 			case a.follows(m):
 				a.request(m, proposal)
 			default:
-				calls[i] = append(calls[i], a.call(m, proposal, true))
+				call := a.call(m, proposal, true)
+				if len(e.masters) == 1 {
+					call.Set = set
+				}
+				calls[i] = append(calls[i], call)
 			}
 		}
 		a.hold.lease.mu.Unlock()

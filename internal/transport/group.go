@@ -21,6 +21,12 @@ const (
 	ungroupedFor = 256 // calls after a group of which most were left: the locks of the process are contended then
 )
 
+// Set is what the acquires of one caller have in common, who needs all of these locks or none. Those of one batch are a
+// group of their own. What it does not take for the sake of another writer's lock is refused, like that lock.
+type Set struct {
+	Before bool // takes what comes before that lock
+}
+
 // errLeft is the result of a member that did not run.
 var errLeft = errors.New("to be sent alone")
 

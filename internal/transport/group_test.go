@@ -122,6 +122,56 @@ func TestCallsOfABatchAreGrouped(t *testing.T) {
 	})
 }
 
+// A set is a call of its own, however few and with whom its members leave. It takes nothing for the sake of a lock that
+// is not free, or what comes before it, and has nothing sent alone for that.
+func TestASetIsACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		got := &statuses{t: t, of: map[int]wire.Status{}}
+		set := func(before bool, ids ...int) (calls []transport.Call) {
+			of := &transport.Set{Before: before}
+			for _, id := range ids {
+				calls = append(calls, got.acquire(id))
+				calls[len(calls)-1].Set = of
+			}
+			return calls
+		}
+		b.PostAll(set(false, 90, 91))
+		b.Post(got.call(release, 90, []string{hold(90)})) // the server knows the scripts
+		b.Post(got.acquire(92))
+		synctest.Wait()
+		arrived := members(link)
+		again := got.acquire(91)
+		again.Args[0] = hold(93)
+		var calls []transport.Call
+		for id := range 4 {
+			calls = append(calls, got.acquire(id))
+		}
+		for _, before := range []bool{false, true} {
+			held := set(before, 4, 5, 6)
+			held[1].Keys, held[1].Args = again.Keys, again.Args
+			b.PostAll(append(calls, held...))
+			synctest.Wait()
+			require.Equal(t, []int{4, 3}, arrived(), before)
+			require.Equal(t, map[bool]wire.Status{false: wire.Refused, true: wire.Granted}[before], got.of[4])
+			require.Equal(t, wire.Refused, got.of[5])
+			require.Equal(t, wire.Refused, got.of[6])
+			for id := range 4 {
+				require.Equal(t, wire.Granted, got.of[id])
+				calls[id] = got.call(release, id, []string{hold(id)})
+			}
+		}
+		one, long := set(false, 10), []int(nil)
+		for id := 20; id < 90; id++ {
+			long = append(long, id)
+		}
+		b.PostAll(append(one, set(true, long...)...))
+		synctest.Wait()
+		require.Equal(t, []int{4, 64, 6}, arrived(), "one alone is no group")
+	})
+}
+
 // Where most members are left, calls are sent alone for a while: each would cost a round trip more.
 func TestContendedLocksAreNotGrouped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -28,6 +28,7 @@ type Call struct {
 	Replicated bool // the answer is *Unreplicated if it ran and too few replicas confirmed it
 
 	Hold string // that the call asks for; "" if it asks for none, or has left before
+	Set  *Set   // of which the call is an acquire; nil for none
 
 	members []*Call       // of a group
 	split   func() []Call // the same as calls that name one lock each; nil for a call with one lock

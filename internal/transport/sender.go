@@ -106,7 +106,8 @@ func (s *sender) send(batch []Call) {
 		s.refuse(batch)
 		return
 	}
-	if len(batch) >= groupLeast && !s.p.replicates {
+	inSet := func(c Call) bool { return c.Set != nil }
+	if !s.p.replicates && (len(batch) >= groupLeast || slices.ContainsFunc(batch, inSet)) {
 		batch = grouped(s.p.n, batch)
 	}
 	for unsent := (parcels{{calls: batch}}); len(unsent) > 0; {
@@ -140,12 +141,22 @@ func (s *sender) repeats(c Call) bool {
 // grouped returns the calls of a batch with groups in place of their members. A group has releases and then acquires,
 // and comes before other acquires, which may be for what it releases.
 func grouped(n *Node, calls []Call) []Call {
-	var releases, acquires []*Call
+	var releases, acquires, set []*Call
 	var others []Call
 	fits := func(c *Call, members []*Call) bool { return len(members) == 0 || c.like(members[0]) }
+	endSet := func() {
+		others = appendGroups(others, n.m, set, 2)
+		set = nil
+	}
 	for i := range calls {
-		switch c := &calls[i]; {
-		case !c.Script.joins(c.Args) || !fits(c, releases) || !fits(c, acquires):
+		c := &calls[i]
+		if len(set) > 0 && c.Set != set[0].Set {
+			endSet()
+		}
+		switch joins := c.Script.joins(c.Args); {
+		case joins && c.Set != nil && !n.separated.Load() && fits(c, set):
+			set = append(set, c)
+		case !joins || c.Set != nil || !fits(c, releases) || !fits(c, acquires):
 			others = append(others, *c)
 		case c.Script.name == scripts.Release:
 			releases = append(releases, c)
@@ -153,25 +164,30 @@ func grouped(n *Node, calls []Call) []Call {
 			acquires = append(acquires, c)
 		}
 	}
-	members := append(releases, acquires...)
-	if len(members) < groupLeast || !n.groups(len(members)) {
-		return calls
+	endSet()
+	members, least := append(releases, acquires...), groupLeast
+	if !n.groups(len(members)) {
+		least = groupMost + 1
 	}
-	at := slices.IndexFunc(others, func(c Call) bool { return c.Script.name == scripts.Acquire })
+	at := slices.IndexFunc(others, func(c Call) bool { return c.Script.name == scripts.Acquire || c.members != nil })
 	if at < 0 {
 		at = len(others)
 	}
+	return slices.Insert(others, at, appendGroups(nil, n.m, members, least)...)
+}
+
+// appendGroups appends the groups of these members, and the members where they are fewer than least.
+func appendGroups(calls []Call, m *Master, members []*Call, least int) []Call {
 	for part := range slices.Chunk(members, groupMost) {
-		if len(part) < groupLeast {
-			for _, c := range part {
-				others = append(others, *c)
-			}
-		} else {
-			others = slices.Insert(others, at, groupOf(n.m, part))
-			at++
+		if len(part) >= least {
+			calls = append(calls, groupOf(m, part))
+			continue
+		}
+		for _, c := range part {
+			calls = append(calls, *c)
 		}
 	}
-	return others
+	return calls
 }
 
 // like reports whether two calls may be members of one group: they have the same vote but for the proposal, and two
@@ -194,7 +210,14 @@ func groupOf(m *Master, members []*Call) Call {
 			proposals = append(proposals, strconv.FormatInt(c.Vote.Proposal, 10))
 		}
 	}
-	args[0] = strconv.Itoa(len(members) - len(proposals))
+	switch set := members[0].Set; {
+	case set == nil:
+		args[0] = strconv.Itoa(len(members) - len(proposals))
+	case set.Before:
+		args[0] = "before"
+	default:
+		args[0] = "none"
+	}
 	if m.cfg.Quarantine > 0 {
 		keys, args = append(keys, m.cfg.MarkerKey), append(args, proposals...)
 	}

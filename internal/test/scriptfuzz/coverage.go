@@ -26,7 +26,7 @@ var codes = map[scripts.Name][]string{
 	scripts.Regain:  {"0", "1", "2", "4", "5"},
 	scripts.Break:   {"0", "1", "2", "3"},
 	scripts.Marker:  {"single", "look", "join", "note", "succeed"},
-	scripts.Group:   {"released", "granted", "left"},
+	scripts.Group:   {"released", "granted", "refused", "left"},
 	scripts.Inspect: {"mode ", "mode r", "mode w", "state q", "state p", "state d"},
 }
 
@@ -139,11 +139,13 @@ func (c Coverage) Table() string {
 
 // codeOf returns the code of a member's reply.
 func codeOf(text any) string {
-	switch text {
-	case "":
+	switch {
+	case text == "":
 		return "left"
-	case released:
+	case text == released:
 		return "released"
+	case isCode(text, "2"):
+		return "refused"
 	default:
 		return "granted"
 	}

@@ -1,6 +1,9 @@
 package scriptfuzz
 
 import (
+	"cmp"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -10,15 +13,18 @@ import (
 // member is a release or an acquire in a call of group.lua.
 type member struct {
 	release  bool
+	inSet    bool
 	hold     hold
 	life     int64
 	proposal int64 // of an acquire, where there are several masters
 }
 
-// released is the line of a release.
+// released is the line of a release, and passed matches that of what a set does not take for the sake of another lock.
 const released = "1 0 0"
 
-// group draws a group: releases of what holds or waits, and an acquire.
+var passed = regexp.MustCompile(`^2 0 0 \d+ - 0 0 -$`)
+
+// group draws a group: releases of what holds or waits, and an acquire. The order of a set is what of it runs.
 func (g *generator) group() step {
 	s := g.fresh(scripts.Acquire)
 	s.Do, s.Mode, s.Order, s.Owner, s.Block = string(scripts.Group), "w", "", "", 0
@@ -31,11 +37,14 @@ func (g *generator) group() step {
 	if s.Hold == 0 {
 		return s
 	}
+	if s.Others == nil {
+		s.Order = pick(g, "", "none", "before")
+	}
 	g.asked[s.Hold] = s
 	g.order = append(g.order, s.Hold)
 	if g.one(3) { // the lock is free, and then it is handed from member to member
 		again := s
-		again.Hold, again.Others = g.fresh(scripts.Acquire).Hold, []int{s.Hold}
+		again.Hold, again.Others, again.Order = g.fresh(scripts.Acquire).Hold, []int{s.Hold}, ""
 		g.asked[again.Hold] = again
 		g.order = append(g.order, again.Hold)
 		g.next = append(g.next, step{Do: string(scripts.Refresh), Vote: g.vote()}, s, again)
@@ -47,7 +56,7 @@ func (g *generator) group() step {
 // runGroup runs a group of calls for the one lock.
 func runGroup(p *Player, s step, vote string) ([]any, error) {
 	h := s.asHold()
-	keys, args := []string{}, []any{vote, len(s.Others), s.TTL, h.details()}
+	keys, args := []string{}, []any{vote, cmp.Or(s.Order, fmt.Sprint(len(s.Others))), s.TTL, h.details()}
 	for _, one := range members(p, s) {
 		keys, args = append(keys, lockKey), append(args, one.hold.id)
 	}
@@ -58,7 +67,11 @@ func runGroup(p *Player, s step, vote string) ([]any, error) {
 			args = append(args, p.us+s.Vote.Ahead)
 		}
 	}
-	return p.send(scripts.Group, keys, args)
+	got, err := p.send(scripts.Group, keys, args)
+	if err == nil {
+		err = checkSet(fmt.Sprint(args[1]), got)
+	}
+	return got, err
 }
 
 // members returns what a step of a group does: it releases holds, and then acquires one.
@@ -67,7 +80,7 @@ func members(p *Player, s step) (all []member) {
 		all = append(all, member{release: true, hold: hold{id: id}})
 	}
 	if s.Hold > 0 {
-		acquire := member{hold: s.asHold(), life: s.TTL}
+		acquire := member{hold: s.asHold(), life: s.TTL, inSet: isSet(s.Order)}
 		if p.m.several {
 			acquire.proposal = p.us + s.Vote.Ahead
 		}
@@ -75,3 +88,22 @@ func members(p *Player, s step) (all []member) {
 	}
 	return all
 }
+
+// checkSet returns an error if a set answers what does not fit the refusal of its first lock that another writer has. A
+// group that is no set refuses nothing.
+func checkSet(runs string, got []any) error {
+	held := slices.IndexFunc(got, func(text any) bool { return isCode(text, "2") && !isPassed(text) })
+	for i, text := range got {
+		mayRun := held < 0 || runs == "before" && i < held || !isSet(runs)
+		if mayRun && isPassed(text) || !mayRun && isCode(text, "1") || i != held && isCode(text, "2") && !isPassed(text) {
+			return fmt.Errorf("a set that runs %q answers %q", runs, got)
+		}
+	}
+	return nil
+}
+
+func isSet(runs string) bool { return runs == "none" || runs == "before" }
+
+func isCode(text any, code string) bool { return strings.HasPrefix(fmt.Sprint(text), code+" ") }
+
+func isPassed(text any) bool { return passed.MatchString(fmt.Sprint(text)) }

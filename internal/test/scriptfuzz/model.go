@@ -485,6 +485,10 @@ func (m *lock) group(members []member, got []any, until int64) (want reply) {
 			want = append(want, "")
 			continue
 		}
+		if one.inSet && isPassed(text) && m.stands(one.hold.id) == nil {
+			want = append(want, text)
+			continue
+		}
 		fields, _ := Fields(text)
 		if m.several {
 			m.verdict.floor = max(min(one.proposal, m.us+aheadMost), until*1000)
@@ -495,7 +499,7 @@ func (m *lock) group(members []member, got []any, until int64) (want reply) {
 		} else {
 			answer = m.acquire(one.hold, one.life, "0", 0, "")
 		}
-		if matches(answer, fields) && number(fields[0]) == 1 && m.verdict.code == 0 {
+		if matches(answer, fields) && (number(fields[0]) == 1 || one.inSet) && m.verdict.code == 0 {
 			answer = text
 		}
 		want = append(want, answer)
@@ -505,12 +509,16 @@ func (m *lock) group(members []member, got []any, until int64) (want reply) {
 
 // isCommon reports whether the script must not leave the member.
 func (m *lock) isCommon(one member) bool {
-	if m.verdict.code != 0 || len(m.queue)+len(m.aside)+len(m.ended) > 0 {
+	if m.verdict.code != 0 || len(m.aside)+len(m.ended) > 0 {
 		return false
 	}
+	if w := m.stands(m.writer); one.inSet && w != nil && w.id != one.hold.id {
+		return m.find(one.hold.id) == nil
+	}
 	if !one.release {
-		return len(m.holds) == 0
+		return len(m.queue)+len(m.holds) == 0
 	}
 	h := m.stands(one.hold.id)
-	return h != nil && m.writer == h.id && len(m.holds) == 1 && h.named() == "" && h.block == 0 && h.token == m.t
+	alone := h != nil && m.writer == h.id && len(m.holds) == 1 && len(m.queue) == 0
+	return alone && h.named() == "" && h.block == 0 && h.token == m.t
 }

@@ -98,20 +98,18 @@ func (t *Trace) Check(c Call) error {
 	if us := microsIn(name, got); us > 0 {
 		now = us
 	}
+	if name == scripts.Group {
+		if err := checkSet(c.Args[1], got); err != nil {
+			return err
+		}
+	}
 	v := verdict{floor: now}
 	if several {
 		v = marker.voteOn(now, c.Args[0])
 	}
 	for _, part := range parts {
 		l := part.lock
-		part.got = got
-		if name == scripts.Renew || name == scripts.Group {
-			head := flag(name == scripts.Renew) // the time
-			part.got = slices.Clone(got[:head])
-			for _, i := range part.renewals {
-				part.got = append(part.got, got[head+i])
-			}
-		}
+		part.take(got)
 		var err error
 		compared := l.alien == ""
 		if compared {
@@ -164,6 +162,18 @@ type part struct {
 	got      []any
 	found    dump // what the lock had before the call
 	known    bool // found was read
+}
+
+// take takes from a reply what is for this lock.
+func (p *part) take(got []any) {
+	p.got = got
+	if p.name == scripts.Renew || p.name == scripts.Group {
+		head := flag(p.name == scripts.Renew) // the time
+		p.got = slices.Clone(got[:head])
+		for _, i := range p.renewals {
+			p.got = append(p.got, got[head+i])
+		}
+	}
 }
 
 func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
@@ -514,7 +524,7 @@ func (t *Trace) checkMarker(c Call) error {
 
 // groupParts divides a group by locks.
 func (t *Trace) groupParts(c Call, several bool) (parts []*part) {
-	args, releases := c.Args[1:], int(number(c.Args[1]))
+	args, releases, isSet := c.Args[1:], int(number(c.Args[1])), isSet(c.Args[1])
 	count := len(c.Keys) - flag(several)
 	byLock := map[string]*part{}
 	for i, key := range c.Keys[:count] {
@@ -523,7 +533,7 @@ func (t *Trace) groupParts(c Call, several bool) (parts []*part) {
 			one = &part{lock: t.lock(key), name: scripts.Group, args: args}
 			byLock[key], parts = one, append(parts, one)
 		}
-		m := member{release: i < releases, hold: hold{id: args[3+i]}}
+		m := member{release: i < releases, inSet: isSet, hold: hold{id: args[3+i]}}
 		if !m.release {
 			m.hold, m.life = readHold(args[3+i], args[2]), number(args[1])
 			if several {
