@@ -102,8 +102,7 @@ func TestOperatorBreaksAHold(t *testing.T) {
 		require.Equal(o, http.StatusOK, status, body)
 		require.Contains(o, body, "The hold is gone.")
 		<-lease.Done()
-		var by *rwlock.BrokenError
-		require.ErrorAs(o, lease.Err(), &by)
+		by := testkit.As[*rwlock.BrokenError](o, lease.Err())
 		require.Equal(o, rwlock.BrokenError{By: "kim@ops", Why: "stuck"}, *by)
 		status, body = o.do(http.MethodPost, "", form)
 		require.Equal(o, http.StatusNotFound, status, body)

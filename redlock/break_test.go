@@ -65,16 +65,14 @@ func TestBreakNeedsAQuorum(t *testing.T) {
 		operator.CutOff(0, 1, 2)
 		err := operator.Break(w.Ctx, "x", hold, "too few")
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		var quorum *rwlock.QuorumError
-		require.ErrorAs(w, err, &quorum)
+		quorum := testkit.As[*rwlock.QuorumError](w, err)
 		require.Equal(w, 2, quorum.Got)
 		require.Equal(w, 3, quorum.Need)
 		require.Len(w, quorum.Nodes, 3)
 		w.UntilOver(lease)
 		lost := w.Loss(lease.Err())
 		require.Equal(w, rwlock.ReasonBroken, lost.Reason)
-		var by *rwlock.BrokenError
-		require.ErrorAs(w, lost, &by)
+		by := testkit.As[*rwlock.BrokenError](w, lost)
 		require.Equal(w, "operator", by.By)
 		next.Granted()
 		operator.Restore(0, 1, 2)
@@ -160,8 +158,7 @@ func TestBreakThatIsGivenUp(t *testing.T) {
 		lease := holder.Take("x", rwlock.Write)
 		holder.CutOff(0, 1, 2)
 		operator.CutOff(2)
-		ctx, cancel := context.WithTimeout(w.Ctx, 100*time.Millisecond)
-		defer cancel()
+		ctx := w.Soon(100 * time.Millisecond)
 		require.ErrorIs(w, operator.Break(ctx, "x", lease.Owner(), "first"), context.DeadlineExceeded)
 		waiting := w.Call(w.Ctx, func(ctx context.Context) error {
 			return operator.Break(ctx, "x", lease.Owner(), "second")
@@ -195,8 +192,7 @@ func breakOnRelease(w *world, p, operator *process) (broken *atomic.Int32) {
 				return
 			}
 			defer close(over)
-			ctx, cancel := context.WithTimeout(w.Ctx, 10*time.Millisecond)
-			defer cancel()
+			ctx := w.Soon(10 * time.Millisecond)
 			if err := operator.Break(ctx, "x", hold, "in between"); !errors.Is(err, rwlock.ErrNotHeld) {
 				broken.Add(1)
 			}
@@ -207,8 +203,7 @@ func breakOnRelease(w *world, p, operator *process) (broken *atomic.Int32) {
 
 func requireOperator(w *world, err error) {
 	w.Helper()
-	var by *rwlock.BrokenError
-	require.ErrorAs(w, err, &by, "%v", err)
+	by := testkit.As[*rwlock.BrokenError](w, err, "%v", err)
 	require.Equal(w, &rwlock.BrokenError{By: "operator", Why: "in between"}, by)
 }
 

@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,12 +36,10 @@ func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
 		_, err := p.TryLock(w.Ctx, "x")
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		require.True(w, rwlock.Indeterminate(err))
-		var abstains *rwlock.AbstainError
-		require.ErrorAs(w, err, &abstains)
+		abstains := testkit.As[*rwlock.AbstainError](w, err)
 		require.Positive(w, abstains.For)
 		require.LessOrEqual(w, abstains.For, ttl)
-		var late *rwlock.NoReplyError
-		require.ErrorAs(w, err, &late)
+		late := testkit.As[*rwlock.NoReplyError](w, err)
 		require.Positive(w, late.After)
 		require.LessOrEqual(w, late.After, time.Second)
 		p.Restore(1)
@@ -62,21 +59,18 @@ func TestLossAndReleaseNameEveryMasterThatFailed(t *testing.T) {
 		requireEach := func(causes []error, in string) {
 			require.Len(w, causes, 2)
 			for i, cause := range causes {
-				node, ok := errors.AsType[*rwlock.NodeError](cause)
-				require.True(w, ok)
+				node := testkit.As[*rwlock.NodeError](w, cause)
 				require.Equal(w, i, node.Index)
 				require.NotEmpty(w, node.Addr)
 				require.Contains(w, in, node.Error())
 			}
 		}
-		unconfirmed, ok := errors.AsType[*rwlock.QuorumError](other.Release(w.Ctx))
-		require.True(w, ok)
+		unconfirmed := testkit.As[*rwlock.QuorumError](w, other.Release(w.Ctx))
 		synctest.Wait()
 		require.Contains(w, log.String(), "release not confirmed")
 		requireEach([]error{&unconfirmed.Nodes[0], &unconfirmed.Nodes[1]}, log.String())
 		<-lease.Done()
-		lost, ok := errors.AsType[*rwlock.LostError](lease.Err())
-		require.True(w, ok)
+		lost := testkit.As[*rwlock.LostError](w, lease.Err())
 		require.Equal(w, rwlock.ReasonNotRenewed, lost.Reason)
 		several, ok := lost.Err.(interface{ Unwrap() []error })
 		require.True(w, ok, "%v", lost.Err)
@@ -158,8 +152,7 @@ func TestARenewalWithoutAQuorumSaysWhoConfirmed(t *testing.T) {
 		p.Links[2].Hold(testredis.Both)
 		err := lease.Renew(w.Ctx)
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		var failed *rwlock.QuorumError
-		require.ErrorAs(w, err, &failed)
+		failed := testkit.As[*rwlock.QuorumError](w, err)
 		require.Equal(w, []any{"x", 2, 1}, []any{failed.Name, failed.Need, failed.Got})
 		require.Len(w, failed.Nodes, 2)
 		for i, master := range []int{0, 2} {
@@ -206,8 +199,7 @@ func TestAttemptsCountAllMasters(t *testing.T) {
 			w.Minis[down].Stop()
 			for range 6 {
 				_, err := q.TryLock(w.Soon(time.Second), "n")
-				var contended *rwlock.AcquireError
-				require.ErrorAs(w, err, &contended)
+				contended := testkit.As[*rwlock.AcquireError](w, err)
 				require.GreaterOrEqual(w, contended.Attempts, 2, "two masters said who holds it; master %d is down", down)
 				require.LessOrEqual(w, contended.Attempts, 3)
 				time.Sleep(20 * time.Millisecond)

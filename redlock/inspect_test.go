@@ -87,8 +87,7 @@ func TestQuorumErrorNamesEachCause(t *testing.T) {
 		_, err := p.Lock(w.Ctx, "x", rwlock.WithMaxWait(3*time.Second))
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		require.ErrorContains(w, err, "WithMaxWait limit of 3s reached")
-		var quorum *rwlock.QuorumError
-		require.ErrorAs(w, err, &quorum)
+		quorum := testkit.As[*rwlock.QuorumError](w, err)
 		require.Equal(w, "x", quorum.Name)
 		require.Equal(w, 3, quorum.Need)
 		require.Equal(w, 1, quorum.Got)
@@ -97,11 +96,9 @@ func TestQuorumErrorNamesEachCause(t *testing.T) {
 			require.Equal(w, i, quorum.Nodes[i].Index)
 			require.ErrorContains(w, quorum.Nodes[i].Err, says)
 		}
-		var silence *rwlock.NoReplyError
-		require.ErrorAs(w, quorum.Nodes[1].Err, &silence)
+		silence := testkit.As[*rwlock.NoReplyError](w, quorum.Nodes[1].Err)
 		require.Positive(w, silence.After)
-		var abstention *rwlock.AbstainError
-		require.ErrorAs(w, quorum.Nodes[3].Err, &abstention)
+		abstention := testkit.As[*rwlock.AbstainError](w, quorum.Nodes[3].Err)
 		require.Positive(w, abstention.For)
 	})
 }
@@ -120,8 +117,7 @@ func TestMajorityLostWhileWaitingIsNoContention(t *testing.T) {
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		require.NotErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
-		var lost *rwlock.LostError
-		require.ErrorAs(w, lease.Err(), &lost)
+		lost := testkit.As[*rwlock.LostError](w, lease.Err())
 		require.Equal(w, rwlock.ReasonNotRenewed, lost.Reason)
 	})
 }
@@ -188,8 +184,7 @@ func TestListIsTheUnionOfTheMasters(t *testing.T) {
 		require.Len(w, shown["held"].Holders, 1)
 		require.Len(w, failed, 2, "one for each master")
 		for i, err := range failed {
-			var node *rwlock.NodeError
-			require.ErrorAs(w, err, &node)
+			node := testkit.As[*rwlock.NodeError](w, err)
 			require.Equal(w, i+1, node.Index)
 		}
 
@@ -265,8 +260,7 @@ func TestMovedMasterHasNoVote(t *testing.T) {
 	nobodyBeside(w, lease, next, untuned, alone)
 	_, err = next.TryLock(w.Soon(time.Second), "x")
 	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
-	var abstains *rwlock.AbstainError
-	require.ErrorAs(t, err, &abstains)
+	abstains := testkit.As[*rwlock.AbstainError](t, err)
 	require.ErrorContains(t, abstains, "is another server than the one at")
 }
 

@@ -89,8 +89,7 @@ func TestSetTTLOverAQuorum(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		p := w.Process(redlock.WithQuarantine(time.Minute))
 		lease := p.Take("n", rwlock.Write)
-		refused := new(rwlock.OptionError)
-		require.ErrorAs(w, lease.SetTTL(w.Ctx, time.Minute+1), &refused)
+		refused := testkit.As[*rwlock.OptionError](w, lease.SetTTL(w.Ctx, time.Minute+1))
 		require.Contains(w, refused.Rule, "quarantine")
 		w.Pass(100 * time.Millisecond) // the last answers of the acquisition
 		p.CutOff(1)
@@ -172,8 +171,7 @@ func TestALateGrantConfirmsNoRenewal(t *testing.T) {
 				lease := p.Take("n", rwlock.Write)
 				p.Links[1].Blackhole(testredis.Both)
 				p.Links[2].DelayDir(testredis.ToServer, time.Hour) // but for what is on its way
-				failed := new(rwlock.QuorumError)
-				require.ErrorAs(w, lease.SetTTL(w.Ctx, w.TTL/4), &failed)
+				failed := testkit.As[*rwlock.QuorumError](w, lease.SetTTL(w.Ctx, w.TTL/4))
 				require.Equal(w, 1, failed.Got)
 			})
 		})

@@ -95,21 +95,6 @@ func TestOtherRulesAreRefused(t *testing.T) {
 	})
 }
 
-// A locker that takes one of several masters for one that decides alone would not see the others' locks.
-func TestOneOfSeveralMastersDoesNotDecideAlone(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		w.ProcessAt(0).Section("warm-up")
-		alone, err := rwlock.New(w.Connect(testkit.Net{}).Clients[1])
-		require.NoError(w, err)
-		defer func() { require.NoError(w, alone.Close()) }()
-		for range 2 {
-			_, err := alone.TryLock(w.Ctx, "x")
-			require.ErrorIs(w, err, rwlock.ErrOption)
-			require.ErrorContains(w, err, "3 masters, quorum 2")
-		}
-	})
-}
-
 // What the servers are is found out at first use, and nothing is written before.
 func TestUnfitServersAreRefused(t *testing.T) {
 	a, b, c := testredis.Start(t), testredis.Start(t), testredis.Start(t)
@@ -307,18 +292,6 @@ func TestReplacedMasterSplitsNoQuorum(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The same masters in another order are the same set.
-func TestOrderOfMastersDoesNotMatter(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		one, two := w.Part(0, 1, 2).Process(), w.Part(2, 0, 1).Process()
-		lease := one.Take("x", rwlock.Write)
-		_, err := two.TryLock(w.Ctx, "x")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		w.Release(lease)
-		two.Section("x")
-	})
 }
 
 // A client that counts on another TTL is refused also where the masters do not answer its first questions.

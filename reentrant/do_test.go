@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -189,8 +190,7 @@ func TestCompletedInNestedSections(t *testing.T) {
 
 func requireLost(w *world, err error, name string, token fencing.Token, reason rwlock.Reason) {
 	w.Helper()
-	var loss *rwlock.LostError
-	require.ErrorAs(w, err, &loss)
+	loss := testkit.As[*rwlock.LostError](w, err)
 	require.Equal(w, name, loss.Name)
 	require.Equal(w, token, loss.Token)
 	require.Equal(w, reason, loss.Reason)

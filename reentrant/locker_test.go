@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -101,8 +102,7 @@ func TestZeroValuesPanic(t *testing.T) {
 	require.NoError(t, (*reentrant.Hold)(nil).Release(ctx))
 	require.NoError(t, (*reentrant.MultiHold)(nil).Release(ctx))
 	_, err := reentrant.New(nil).Lock(ctx, "n")
-	refused, ok := errors.AsType[*rwlock.OptionError](err)
-	require.True(t, ok)
+	refused := testkit.As[*rwlock.OptionError](t, err)
 	require.Equal(t, "locker", refused.Option)
 }
 
@@ -114,8 +114,7 @@ func TestNilWorkIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		for _, do := range []func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error{
 			p.Do, p.RDo,
 		} {
-			var refused *rwlock.OptionError
-			require.ErrorAs(w, do(w.Ctx, "n", nil), &refused)
+			refused := testkit.As[*rwlock.OptionError](w, do(w.Ctx, "n", nil))
 			require.Equal(w, "fn", refused.Option)
 		}
 		require.Empty(w, w.Mini.AllCalls())
@@ -301,8 +300,7 @@ func (p *process) readInVain(w *world, ctx context.Context, begun time.Time) {
 	_, err := p.RLock(soon, "a")
 	require.Equal(w, time.Minute, time.Since(begun))
 	require.ErrorIs(w, err, context.DeadlineExceeded)
-	var refused *rwlock.AcquireError
-	require.ErrorAs(w, err, &refused)
+	refused := testkit.As[*rwlock.AcquireError](w, err)
 	require.Equal(w, "a", refused.Name)
 	require.Equal(w, rwlock.Read, refused.Mode)
 	require.Equal(w, time.Minute, refused.Waited)

@@ -4,14 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -29,8 +30,7 @@ func detach(w *world, lease *rwlock.Lease, opts ...rwlock.LockOption) rwlock.Tic
 func refusedTicket(w *world, err error, reason string) {
 	w.Helper()
 	require.ErrorIs(w, err, rwlock.ErrTicket)
-	var refused *rwlock.TicketError
-	require.ErrorAs(w, err, &refused)
+	testkit.As[*rwlock.TicketError](w, err)
 	require.ErrorContains(w, err, reason)
 }
 
@@ -285,58 +285,39 @@ func TestABrokenHoldIsNotAdopted(t *testing.T) {
 			require.NoError(w, q.Break(w.Ctx, "n", ticket.Hold, "stuck", rwlock.BreakNow()))
 			_, err := q.Adopt(w.Ctx, ticket)
 			refusedTicket(w, err, "broken")
-			var broken *rwlock.BrokenError
-			require.ErrorAs(w, err, &broken)
+			broken := testkit.As[*rwlock.BrokenError](w, err)
 			require.Equal(w, "stuck", broken.Why)
 		}
 	})
 }
 
-// The adopter's minimum begins with the grant of the detached lease.
+// The adopter's minimum begins with the grant of the detached lease; of a converted one with the grant that the
+// conversion made, which is all that the adopter knows of: it ends later than that of the first grant.
 func TestAnAdoptedLeaseKeepsItsMinimum(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, q := w.Process(), w.Process()
 		for _, mode := range bothModes {
-			least := 4 * w.TTL
-			began := time.Now()
-			lease := p.Take("n", mode, rwlock.WithMinHold(least))
-			w.Pass(w.TTL)
-			ticket := detach(w, lease)
-			w.Pass(w.TTL / 2)
-			adopted, err := q.Adopt(w.Ctx, ticket, rwlock.WithMinHold(least))
-			require.NoError(w, err)
-			require.NoError(w, adopted.Release(w.Ctx))
-			next := p.Acquire(w.Ctx, "n", rwlock.Write)
-			w.Release(next.Granted())
-			require.GreaterOrEqual(w, next.At.Sub(began), least-10*time.Millisecond)
-			require.LessOrEqual(w, next.At.Sub(began), least+w.Refresh())
-		}
-	})
-}
-
-// A process that adopts a converted lease knows only of the grant that the conversion made, so its minimum counts from
-// then: it ends later than that of the first grant, and never before it.
-func TestTheMinimumOfAConvertedLeaseThatIsAdopted(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		for _, mode := range bothModes {
-			least := 4 * w.TTL
-			lease := p.Take("n", mode, rwlock.WithMinHold(least))
-			w.Pass(w.TTL)
-			convert := lease.Upgrade
-			if mode == rwlock.Write {
-				convert = lease.Downgrade
+			for _, converts := range []bool{false, true} {
+				least := 4 * w.TTL
+				began := time.Now()
+				lease := p.Take("n", mode, rwlock.WithMinHold(least))
+				w.Pass(w.TTL)
+				if convert := map[rwlock.Mode]func(context.Context) error{
+					rwlock.Read: lease.Upgrade, rwlock.Write: lease.Downgrade,
+				}[mode]; converts {
+					require.NoError(w, convert(w.Ctx))
+					began = time.Now()
+				}
+				ticket := detach(w, lease)
+				w.Pass(w.TTL / 2)
+				adopted, err := q.Adopt(w.Ctx, ticket, rwlock.WithMinHold(least))
+				require.NoError(w, err)
+				require.NoError(w, adopted.Release(w.Ctx))
+				next := p.Acquire(w.Ctx, "n", rwlock.Write)
+				w.Release(next.Granted())
+				require.GreaterOrEqual(w, next.At.Sub(began), least-10*time.Millisecond)
+				require.LessOrEqual(w, next.At.Sub(began), least+w.Refresh())
 			}
-			require.NoError(w, convert(w.Ctx))
-			converted := time.Now()
-			w.Pass(w.TTL / 2)
-			adopted, err := q.Adopt(w.Ctx, detach(w, lease), rwlock.WithMinHold(least))
-			require.NoError(w, err)
-			require.NoError(w, adopted.Release(w.Ctx))
-			next := p.Acquire(w.Ctx, "n", rwlock.Write)
-			w.Release(next.Granted())
-			require.GreaterOrEqual(w, next.At.Sub(converted), least-10*time.Millisecond)
-			require.LessOrEqual(w, next.At.Sub(converted), least+w.Refresh())
 		}
 	})
 }
@@ -344,22 +325,8 @@ func TestTheMinimumOfAConvertedLeaseThatIsAdopted(t *testing.T) {
 // The hooks learn of both calls.
 func TestTraceOfAnAdoption(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		var mu sync.Mutex
-		var seen []string
-		note := func(what string) func(context.Context, rwlock.TraceEvent) {
-			return func(_ context.Context, e rwlock.TraceEvent) {
-				mu.Lock()
-				defer mu.Unlock()
-				seen = append(seen, fmt.Sprint(what, " ", e.Name))
-			}
-		}
-		p := w.Process(rwlock.WithTrace(&rwlock.Trace{
-			Acquired: note("acquired"), Detached: note("detached"), Released: note("released"),
-			Failed: func(ctx context.Context, e rwlock.TraceEvent, err error) {
-				require.ErrorIs(w, err, rwlock.ErrTicket)
-				note("failed")(ctx, e)
-			},
-		}))
+		var d testkit.Trace
+		p := w.Process(d.Option())
 		lease := p.Take("n", rwlock.Write)
 		ticket := detach(w, lease)
 		adopted, err := p.Adopt(w.Ctx, ticket)
@@ -368,9 +335,9 @@ func TestTraceOfAnAdoption(t *testing.T) {
 		require.ErrorIs(w, err, rwlock.ErrTicket)
 		w.Release(adopted)
 		require.NoError(w, p.Close())
-		require.Equal(w, []string{
-			"acquired n", "detached n", "released n", "acquired n", "failed n", "released n",
-		}, seen)
+		seen := []string{"acquired n", "detached n", "released n", "acquired n", "failed n", "released n"}
+		require.Equal(w, seen, reported(&d))
+		require.ErrorIs(w, d.Last("failed").Err, rwlock.ErrTicket)
 		stats := p.Stats()
 		require.EqualValues(w, 2, stats.Acquired)
 		require.EqualValues(w, 1, stats.Adopted)
@@ -407,23 +374,8 @@ func TestATicketThatRunsOutWhileItIsAdopted(t *testing.T) {
 // An adoption that fails after the masters have granted it is no lease, also to the hooks and the counters.
 func TestAFailedAdoptionIsNoLease(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		var mu sync.Mutex
-		var seen []string
-		note := func(what string) func(context.Context, rwlock.TraceEvent) {
-			return func(context.Context, rwlock.TraceEvent) {
-				mu.Lock()
-				defer mu.Unlock()
-				seen = append(seen, what)
-			}
-		}
-		p := w.Process()
-		q := w.Process(rwlock.WithTrace(&rwlock.Trace{
-			Acquired: note("acquired"), Released: note("released"),
-			Failed: func(ctx context.Context, e rwlock.TraceEvent, err error) {
-				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-				note("failed")(ctx, e)
-			},
-		}))
+		var d testkit.Trace
+		p, q := w.Process(), w.Process(d.Option())
 		q.WarmUp()
 		acquired := q.Stats().Acquired
 		ticket := detach(w, p.Take("n", rwlock.Write))
@@ -445,9 +397,11 @@ func TestAFailedAdoptionIsNoLease(t *testing.T) {
 		require.NoError(w, err, "the detached hold was not released in the background")
 		w.Release(lease)
 		require.NoError(w, q.Close())
-		require.Equal(w, "failed", seen[len(seen)-1])
-		require.NotContains(w, seen[:len(seen)-1], "failed")
-		seen = slices.DeleteFunc(seen, func(what string) bool { return what != "acquired" })
+		seen := reported(&d)
+		require.Equal(w, "failed n", seen[len(seen)-1])
+		require.ErrorIs(w, d.Last("failed").Err, rwlock.ErrNoQuorum)
+		require.NotContains(w, seen[:len(seen)-1], "failed n")
+		seen = slices.DeleteFunc(seen, func(event string) bool { return !strings.HasPrefix(event, "acquired") })
 		require.Len(w, seen, int(acquired))
 	})
 }

@@ -2,7 +2,6 @@ package rwlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -416,8 +415,7 @@ func TestAMinimumBehindAReleaseInTheBackground(t *testing.T) {
 		granted := time.Now()
 		require.NoError(w, p.Take("n", rwlock.Write).Release(w.Ctx))
 		_, err := p.TryLock(w.Ctx, "n")
-		refused, ok := errors.AsType[*rwlock.AcquireError](err)
-		require.True(w, ok, err)
+		refused := testkit.As[*rwlock.AcquireError](w, err)
 		require.True(w, refused.Holder.Ended)
 		require.Equal(w, 6*way, time.Since(granted), "a round trip each")
 		next := p.Take("n", rwlock.Write)

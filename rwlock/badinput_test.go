@@ -21,8 +21,7 @@ import (
 func refusedOption(t *testing.T, err error, option, value, rule string) {
 	t.Helper()
 	require.ErrorIs(t, err, rwlock.ErrOption)
-	var refused *rwlock.OptionError
-	require.ErrorAs(t, err, &refused)
+	refused := testkit.As[*rwlock.OptionError](t, err)
 	require.Equal(t, option, refused.Option)
 	for _, part := range []string{"rwlock: ", option, value, rule} {
 		require.ErrorContains(t, err, part)
@@ -150,8 +149,7 @@ func isConflict(t *testing.T, err error) {
 	require.ErrorIs(t, err, rwlock.ErrConflict)
 	require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
 	require.False(t, rwlock.Indeterminate(err))
-	var failed *rwlock.QuorumError
-	require.ErrorAs(t, err, &failed)
+	failed := testkit.As[*rwlock.QuorumError](t, err)
 	require.Equal(t, "orders", failed.Name)
 	require.Len(t, failed.Nodes, 1)
 	require.ErrorContains(t, err, `lock "orders"`)
@@ -408,9 +406,7 @@ func TestAPanicOfAContextLeavesNoAcquisition(t *testing.T) {
 
 // lockWithin locks and releases "n", with a context that ends after d, and reports whether it did not panic.
 func lockWithin(w *world, p *testkit.Process, d time.Duration, calls int64) (returned bool) {
-	within, cancel := context.WithTimeout(w.Ctx, d)
-	defer cancel()
-	ctx := &panickyContext{Context: within}
+	ctx := &panickyContext{Context: w.Soon(d)}
 	ctx.left.Store(calls)
 	defer func() { returned = recover() == nil }()
 	lease, err := p.Lock(ctx, "n")

@@ -44,8 +44,7 @@ func couldNotAsk(t *testing.T, err error, addr, cause string) {
 	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 	require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
 	require.NotErrorIs(t, err, rwlock.ErrConflict)
-	var failed *rwlock.QuorumError
-	require.ErrorAs(t, err, &failed)
+	failed := testkit.As[*rwlock.QuorumError](t, err)
 	require.Equal(t, "orders", failed.Name)
 	require.Equal(t, 1, failed.Need)
 	require.Equal(t, 0, failed.Got)
@@ -391,8 +390,7 @@ func TestAnotherLayoutIsRefused(t *testing.T) {
 		p := w.Process()
 		for how, take := range acquisitions(p.Locker) {
 			_, err := take(w.Ctx, "n")
-			var refused *rwlock.OptionError
-			require.ErrorAs(w, err, &refused, how)
+			testkit.As[*rwlock.OptionError](w, err, how)
 			require.ErrorIs(w, err, rwlock.ErrOption)
 			require.ErrorContains(w, err, "keeps its locks in layout 7, this client in layout 2")
 		}

@@ -15,8 +15,7 @@ import (
 // requireBroken checks the cause of a lease or of a wait that an operator has ended.
 func requireBroken(w *world, err error, why string) {
 	w.Helper()
-	var by *rwlock.BrokenError
-	require.ErrorAs(w, err, &by, "%v", err)
+	by := testkit.As[*rwlock.BrokenError](w, err, "%v", err)
 	require.Equal(w, &rwlock.BrokenError{By: "operator", Why: why}, by)
 }
 
@@ -133,9 +132,7 @@ func TestBreakIsRepeated(t *testing.T) {
 		lease := holder.Take("n", rwlock.Write)
 		hold := w.Inspect("n").Holders[0].Hold
 		holder.CutOff(0)
-		ctx, cancel := context.WithTimeout(w.Ctx, 100*time.Millisecond)
-		defer cancel()
-		require.ErrorIs(w, op.Break(ctx, "n", hold, "first"), context.DeadlineExceeded)
+		require.ErrorIs(w, op.Break(w.Soon(100*time.Millisecond), "n", hold, "first"), context.DeadlineExceeded)
 		require.NoError(w, lease.Err())
 		second := breaks(w, op, "n", hold, "second")
 		holder.Restore(0)

@@ -2,12 +2,12 @@ package rwlock_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -30,9 +30,7 @@ var causesOfNoLease = []cause{
 		"held by another until ctx timed out",
 		func(w *world, p *process) error {
 			holdElsewhere(w)
-			ctx, cancel := context.WithTimeout(w.Ctx, 1500*time.Millisecond)
-			defer cancel()
-			return errorOf(p.Lock(ctx, "n"))
+			return errorOf(p.Lock(w.Soon(1500*time.Millisecond), "n"))
 		},
 		[]error{rwlock.ErrNotAcquired, context.DeadlineExceeded},
 		[]string{`write lock "n"`, "after 1.5s", "the holder's meta", "context deadline exceeded"},
@@ -93,9 +91,7 @@ var causesOfNoLease = []cause{
 		"nobody to ask until ctx timed out",
 		func(w *world, p *process) error {
 			p.Die()
-			ctx, cancel := context.WithTimeout(w.Ctx, 5*time.Second)
-			defer cancel()
-			return errorOf(p.Lock(ctx, "n"))
+			return errorOf(p.Lock(w.Soon(5*time.Second), "n"))
 		},
 		[]error{rwlock.ErrNoQuorum, context.DeadlineExceeded},
 		[]string{`lock "n"`, "mini:6379: ", "connection refused"},
@@ -104,9 +100,7 @@ var causesOfNoLease = []cause{
 		"nobody answers",
 		func(w *world, p *process) error {
 			p.Link.Hold(testredis.Both)
-			ctx, cancel := context.WithTimeout(w.Ctx, 250*time.Millisecond)
-			defer cancel()
-			return errorOf(p.TryLock(ctx, "n"))
+			return errorOf(p.TryLock(w.Soon(250*time.Millisecond), "n"))
 		},
 		[]error{rwlock.ErrNoQuorum, context.DeadlineExceeded},
 		[]string{`lock "n"`, "mini:6379: ", "no reply in 250ms"},
@@ -240,9 +234,7 @@ var causesOfTheEnd = []cause{
 		func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			p.Link.Hold(testredis.Both)
-			ctx, cancel := context.WithTimeout(w.Ctx, time.Second/2)
-			defer cancel()
-			err := lease.Renew(ctx)
+			err := lease.Renew(w.Soon(time.Second / 2))
 			require.NoError(w, lease.Err(), "the lease stands")
 			return err
 		},
@@ -338,8 +330,7 @@ func TestDoTellsOfEachLossOnce(t *testing.T) {
 			require.True(w, ok, "%v", err)
 			var names []string
 			for _, each := range several.Unwrap() {
-				lost, ok := errors.AsType[*rwlock.LostError](each)
-				require.True(w, ok, "%v", each)
+				lost := testkit.As[*rwlock.LostError](w, each, "%v", each)
 				names = append(names, lost.Name)
 			}
 			require.ElementsMatch(w, []string{"a", "b"}, names, "noticed: %v", noticed)

@@ -106,8 +106,7 @@ func TestErrorsNameTheNodeOfTheLock(t *testing.T) {
 		commandOn(t, node, "CONFIG", "SET", "maxmemory", "1")
 		_, err := p.TryLock(w.Ctx, name)
 		commandOn(t, node, "CONFIG", "SET", "maxmemory", "0")
-		var failed *rwlock.QuorumError
-		require.ErrorAs(t, err, &failed)
+		failed := testkit.As[*rwlock.QuorumError](t, err)
 		require.Len(t, failed.Nodes, 1)
 		require.Equal(t, node.Addr(), failed.Nodes[0].Addr)
 		require.ErrorContains(t, err, "OOM")

@@ -244,8 +244,7 @@ func outlast(w *world, change func(*rueidis.ClientOption), strike func(*world, *
 	strike(w, p)
 	const limit, slack = 100 * time.Millisecond, 20 * time.Millisecond
 	within := func(what string, most time.Duration, call func(ctx context.Context)) {
-		ctx, cancel := context.WithTimeout(w.Ctx, limit)
-		defer cancel()
+		ctx := w.Soon(limit)
 		start := time.Now()
 		call(ctx)
 		require.LessOrEqual(w, time.Since(start), most+slack, what)

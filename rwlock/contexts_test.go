@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -208,8 +209,7 @@ func TestCompleted(t *testing.T) {
 				require.True(w, rwlock.Completed(err), "%v", err)
 				require.True(w, rwlock.Completed(fmt.Errorf("charge: %w", err)))
 				require.ErrorContains(w, err, "the work had returned without an error")
-				lost, ok := errors.AsType[*rwlock.LostError](err)
-				require.True(w, ok)
+				lost := testkit.As[*rwlock.LostError](w, err)
 				require.Equal(w, rwlock.ReasonGone, lost.Reason)
 
 				err = lose(func(context.Context) error { return failure })
@@ -406,8 +406,7 @@ func TestTheEndOfAWaitForOneselfSaysSo(t *testing.T) {
 					}
 					cancel()
 				}
-				brief, cancel := context.WithTimeout(w.Ctx, time.Second)
-				defer cancel()
+				brief := w.Soon(time.Second)
 				_, err := p.Lock(brief, "n", rwlock.WithMaxWait(time.Millisecond))
 				require.ErrorContains(w, err, question)
 				_, err = q.Lock(brief, "n")

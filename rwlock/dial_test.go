@@ -77,8 +77,7 @@ func TestDialRefusesOptionsThatCannotBe(t *testing.T) {
 		}
 		client, err := rwlock.Dial(c.addr, c.base)
 		require.Nil(t, client)
-		var refused *rwlock.OptionError
-		require.ErrorAs(t, err, &refused, c.option)
+		refused := testkit.As[*rwlock.OptionError](t, err, c.option)
 		require.Equal(t, c.option, refused.Option)
 	}
 }
@@ -208,8 +207,7 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 	} {
 		client, err := rwlock.Dial(addr, rueidis.ClientOption{})
 		require.Nil(t, client)
-		var refused *rwlock.OptionError
-		require.ErrorAs(t, err, &refused)
+		refused := testkit.As[*rwlock.OptionError](t, err)
 		require.Equal(t, "addr", refused.Option)
 		require.ErrorContains(t, err, addr)
 		require.ErrorContains(t, err, says)
@@ -229,8 +227,7 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 	} {
 		client, err := rwlock.Dial("", base)
 		require.Nil(t, client)
-		var refused *rwlock.OptionError
-		require.ErrorAs(t, err, &refused, says)
+		refused := testkit.As[*rwlock.OptionError](t, err, says)
 		require.Equal(t, "base.InitAddress", refused.Option)
 		require.ErrorContains(t, err, says)
 		require.ErrorContains(t, err, base.InitAddress[0])

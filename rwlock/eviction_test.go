@@ -95,8 +95,7 @@ func TestAnEvictingServerIsToldAtFirstUse(t *testing.T) {
 						}
 						require.ErrorContains(w, err, "gone: ")
 						require.ErrorContains(w, err, "maxmemory-policy is "+c.policy)
-						var node *rwlock.NodeError
-						require.ErrorAs(w, err, &node)
+						node := testkit.As[*rwlock.NodeError](w, err)
 						require.Equal(w, p.Proxies[0].Addr(), node.Addr)
 					}
 					require.NoError(w, p.Close()) // the answers have been read
@@ -302,8 +301,7 @@ func TestPingOverAQuorum(t *testing.T) {
 	w.Servers[2].Kill()
 	err = l.Ping(t.Context())
 	require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
-	var node *rwlock.NodeError
-	require.ErrorAs(t, err, &node)
+	node := testkit.As[*rwlock.NodeError](t, err)
 	require.Equal(t, 2, node.Index)
 	require.ErrorContains(t, err, addrs[2])
 	w.Servers[0].Kill()

@@ -25,8 +25,7 @@ func TestF17JumpForwardIsALoss(t *testing.T) {
 			ctx := watched.Context(w.Ctx)
 			clock.Step(jump)
 
-			var lost *rwlock.LostError
-			require.ErrorAs(w, asked.Err(), &lost, "known at the first question")
+			lost := testkit.As[*rwlock.LostError](w, asked.Err(), "known at the first question")
 			require.Equal(w, rwlock.ReasonPaused, lost.Reason)
 			require.Equal(w, "asked", lost.Name)
 			require.ErrorIs(w, asked.Release(w.Ctx), rwlock.ErrLost)

@@ -79,8 +79,7 @@ func TestF22ErrorsCarryWhatTheySay(t *testing.T) {
 		held := holder.Take("n", rwlock.Write, rwlock.WithMeta("batch 7"))
 		w.Pass(time.Second)
 		_, err := p.Lock(w.Ctx, "n", rwlock.WithMaxWait(3500*time.Millisecond))
-		var contended *rwlock.AcquireError
-		require.ErrorAs(w, err, &contended)
+		contended := testkit.As[*rwlock.AcquireError](w, err)
 		require.Equal(w, "n", contended.Name)
 		require.Equal(w, rwlock.Write, contended.Mode)
 		require.Equal(w, 3500*time.Millisecond, contended.Waited)
@@ -92,20 +91,17 @@ func TestF22ErrorsCarryWhatTheySay(t *testing.T) {
 
 		token := held.Token()
 		w.FlushAll()
-		var lost *rwlock.LostError
-		require.ErrorAs(w, held.Release(w.Ctx), &lost)
+		lost := testkit.As[*rwlock.LostError](w, held.Release(w.Ctx))
 		require.Equal(w, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.ReasonGone}, *lost)
 
 		p.Die()
 		_, err = p.TryLock(w.Ctx, "n")
-		var unanswered *rwlock.QuorumError
-		require.ErrorAs(w, err, &unanswered)
+		unanswered := testkit.As[*rwlock.QuorumError](w, err)
 		require.Equal(w, []any{"n", 1, 0}, []any{unanswered.Name, unanswered.Need, unanswered.Got})
 		require.Len(w, unanswered.Nodes, 1)
 		require.Equal(w, 0, unanswered.Nodes[0].Index)
 		require.Equal(w, "mini:6379", unanswered.Nodes[0].Addr)
-		var node *rwlock.NodeError
-		require.ErrorAs(w, err, &node)
+		testkit.As[*rwlock.NodeError](w, err)
 	})
 }
 
@@ -116,8 +112,7 @@ func TestF22ANodeTimeoutHasAType(t *testing.T) {
 		lease := p.Take("n", rwlock.Write)
 		p.Link.Hold(testredis.Both)
 		err := lease.Release(w.Ctx)
-		var silence *rwlock.NoReplyError
-		require.ErrorAs(w, err, &silence)
+		silence := testkit.As[*rwlock.NoReplyError](w, err)
 		require.Equal(w, 2*time.Second, silence.After)
 		require.NotErrorIs(w, err, context.DeadlineExceeded)
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -51,8 +52,7 @@ func TestF26ReleaseOfALostLeaseSaysSo(t *testing.T) {
 					token := lease.Token()
 					c.lose(w, p, lease)
 					before := lease.Err()
-					var lost *rwlock.LostError
-					require.ErrorAs(w, lease.Release(w.Ctx), &lost)
+					lost := testkit.As[*rwlock.LostError](w, lease.Release(w.Ctx))
 					require.Equal(w, c.reason, lost.Reason)
 					require.Equal(w, "n", lost.Name)
 					require.Equal(w, token, lost.Token)

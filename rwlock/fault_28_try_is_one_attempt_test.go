@@ -118,9 +118,7 @@ func TestF28LockOutlastsTrouble(t *testing.T) {
 				trouble.begin(w, p)
 				const long = 10 * time.Minute
 				start := time.Now()
-				ctx, cancel := context.WithTimeout(w.Ctx, long)
-				defer cancel()
-				bounded := p.Acquire(ctx, "n", rwlock.Write)
+				bounded := p.Acquire(w.Soon(long), "n", rwlock.Write)
 				unbounded := p.Acquire(w.Ctx, "n", rwlock.Write)
 				w.Pass(long - time.Millisecond)
 				require.True(w, bounded.IsWaiting())

@@ -2,7 +2,6 @@ package rwlock_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -101,8 +100,7 @@ func TestAnUpgradeOvertakesTheReleaseOfTheLast(t *testing.T) {
 		for range 5 {
 			require.ErrorIs(w, lease.Upgrade(soonOver(w)), context.DeadlineExceeded)
 		}
-		refused, ok := errors.AsType[*rwlock.AcquireError](lease.TryUpgrade(w.Ctx))
-		require.True(w, ok)
+		refused := testkit.As[*rwlock.AcquireError](w, lease.TryUpgrade(w.Ctx))
 		require.NotNil(w, refused.Holder)
 		require.Equal(w, other.Owner(), refused.Holder.Owner)
 		upgrade := upgrading(w, w.Ctx, lease)

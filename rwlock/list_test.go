@@ -201,8 +201,7 @@ func TestListGoesOnWithoutAServer(t *testing.T) {
 	slices.Sort(expected)
 	require.Equal(t, expected, names)
 	require.Len(t, failed, 1)
-	var node *rwlock.NodeError
-	require.ErrorAs(t, failed[0], &node)
+	node := testkit.As[*rwlock.NodeError](t, failed[0])
 	require.Equal(t, masters[1].Addr(), node.Addr)
 }
 
@@ -270,8 +269,7 @@ func TestListNeedsTheRightToScan(t *testing.T) {
 	for state, err := range locker.List(ctx, "") {
 		require.Empty(t, state.Name)
 		require.ErrorContains(t, err, "scan")
-		var node *rwlock.NodeError
-		require.ErrorAs(t, err, &node)
+		testkit.As[*rwlock.NodeError](t, err)
 		require.ErrorIs(t, err, rwlock.ErrNoQuorum, "locks may be missing")
 	}
 	commandOn(t, d.servers[0], "ACL", "SETUSER", "locks", "+scan")

@@ -31,8 +31,7 @@ func TestMinHoldKeepsTheName(t *testing.T) {
 			w.Release(lease)
 			for _, other := range []*process{p, q} {
 				_, err := other.TryLock(w.Ctx, "n")
-				refused := new(rwlock.AcquireError)
-				require.ErrorAs(w, err, &refused)
+				refused := testkit.As[*rwlock.AcquireError](w, err)
 				require.NotNil(w, refused.Holder)
 				require.True(w, refused.Holder.Ended)
 				require.Equal(w, id, refused.Holder.Hold)
@@ -289,8 +288,7 @@ func TestMinHoldOfAReentrantOwner(t *testing.T) {
 func TestMinHoldIsNotForAnRWMutex(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		err := w.Process().RWMutex("n", rwlock.WithMinHold(time.Minute)).Lock(w.Ctx)
-		refused := new(rwlock.OptionError)
-		require.ErrorAs(w, err, &refused)
+		refused := testkit.As[*rwlock.OptionError](w, err)
 		require.Equal(w, "WithMinHold", refused.Option)
 		m := w.Process(rwlock.WithMinHold(time.Minute)).RWMutex("n")
 		require.NoError(w, m.Lock(w.Ctx))

@@ -59,46 +59,31 @@ func TestAnUpgradeOfAnRWMutexThatIsGivenUp(t *testing.T) {
 	})
 }
 
-// A writer elsewhere who has come behind an upgrade that is given up is heard of.
+// A writer elsewhere who has come behind an upgrade that is given up is heard of, or the lease asks where its message
+// came while the upgrade was being given up.
 func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		mu := p.RWMutex("n")
-		require.NoError(w, mu.RLock(w.Ctx))
-		other := q.Take("n", rwlock.Read)
-		ctx, cancel := context.WithCancel(w.Ctx)
-		upgrade := w.Call(ctx, mu.Upgrade)
-		writer := q.Queue("n", rwlock.Write)
-		cancel()
-		require.ErrorIs(w, upgrade.Result(), context.Canceled)
-		hears(w, mu)
-		w.Release(other)
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		w.Release(writer.Granted())
-		w.OnlyTokensLeft()
-	})
-}
-
-// The same where its message came while the upgrade was being given up: the lease asks.
-func TestWhoWaitsBehindAnUpgradeIsAskedFor(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		mu := p.RWMutex("n")
-		require.NoError(w, mu.RLock(w.Ctx))
-		other := q.Take("n", rwlock.Read)
-		ctx, cancel := context.WithCancel(w.Ctx)
-		upgrade := w.Call(ctx, mu.Upgrade)
-		writer := q.Queue("n", rwlock.Write)
-		p.Link.DropPushes(func([]string) bool { return true }) // as if it had come before the news were forgotten
-		cancel()
-		require.ErrorIs(w, upgrade.Result(), context.Canceled)
-		hears(w, mu)
-		p.Link.DropPushes(nil)
-		w.Release(other)
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		w.Release(writer.Granted())
-		w.OnlyTokensLeft()
-	})
+	for name, lost := range map[string]bool{"is heard of": false, "is asked for": true} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p, q := w.Process(), w.Process()
+				mu := p.RWMutex("n")
+				require.NoError(w, mu.RLock(w.Ctx))
+				other := q.Take("n", rwlock.Read)
+				ctx, cancel := context.WithCancel(w.Ctx)
+				upgrade := w.Call(ctx, mu.Upgrade)
+				writer := q.Queue("n", rwlock.Write)
+				p.Link.DropPushes(func([]string) bool { return lost }) // as if it had come before the news were forgotten
+				cancel()
+				require.ErrorIs(w, upgrade.Result(), context.Canceled)
+				hears(w, mu)
+				p.Link.DropPushes(nil)
+				w.Release(other)
+				require.NoError(w, mu.RUnlock(w.Ctx))
+				w.Release(writer.Granted())
+				w.OnlyTokensLeft()
+			})
+		})
+	}
 }
 
 // The lease asks who waits only once the upgrade itself has left the queue: readers of the process join at once.

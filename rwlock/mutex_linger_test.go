@@ -2,7 +2,6 @@ package rwlock_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -272,8 +271,7 @@ func TestInspectShowsASharedHold(t *testing.T) {
 			require.NoError(w, mu.RLock(w.Ctx))
 		}
 		require.Equal(w, 3, shown(p).Count)
-		refused, ok := errors.AsType[*rwlock.AcquireError](mu.TryLock(w.Ctx))
-		require.True(w, ok)
+		refused := testkit.As[*rwlock.AcquireError](w, mu.TryLock(w.Ctx))
 		require.Equal(w, 3, refused.Holder.Count)
 		require.False(w, shown(p).Lingering)
 		require.Equal(w, 1, shown(w.Observer()).Count)

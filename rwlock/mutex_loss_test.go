@@ -91,9 +91,7 @@ func TestAMissingUnlockAfterALossConcernsItsProcessOnly(t *testing.T) {
 		w.FlushAll()
 		w.UntilClosed(mu.Context(w.Ctx).Done())
 
-		ctx, cancel := context.WithTimeout(w.Ctx, w.TTL)
-		defer cancel()
-		err := w.Call(ctx, mu.Lock).Result()
+		err := w.Call(w.Soon(w.TTL), mu.Lock).Result()
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.ErrorIs(w, err, context.DeadlineExceeded)
 		require.NotErrorIs(w, err, rwlock.ErrLost, "it was another goroutine that lost it")

@@ -88,8 +88,7 @@ func TestAWaiterThatLeavesLetsOthersPass(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		mu := w.Process().RWMutex("n")
 		require.NoError(w, mu.RLock(w.Ctx))
-		ctx, cancel := context.WithTimeout(w.Ctx, 30*time.Second)
-		defer cancel()
+		ctx := w.Soon(30 * time.Second)
 		began := time.Now()
 		writer := w.Call(ctx, mu.Lock)
 		readers := []*testkit.Call{w.Call(w.Ctx, mu.RLock), w.Call(w.Ctx, mu.RLock)}
@@ -97,8 +96,7 @@ func TestAWaiterThatLeavesLetsOthersPass(t *testing.T) {
 		err := writer.Result()
 		require.Equal(w, 30*time.Second, time.Since(began))
 		require.ErrorIs(w, err, context.DeadlineExceeded)
-		e, ok := errors.AsType[*rwlock.AcquireError](err)
-		require.True(w, ok)
+		e := testkit.As[*rwlock.AcquireError](w, err)
 		require.Equal(w, rwlock.Write, e.Mode)
 		require.Equal(w, 30*time.Second, e.Waited)
 		require.Equal(w, w.Inspect("n").Holders[0].Owner, e.Holder.Owner)
@@ -133,8 +131,7 @@ func TestMaxWaitSpansTheWholeWaiting(t *testing.T) {
 			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 			require.ErrorContains(w, err, "WithMaxWait limit of 5s")
 			require.NotErrorIs(w, err, context.DeadlineExceeded)
-			e, ok := errors.AsType[*rwlock.AcquireError](err)
-			require.True(w, ok)
+			e := testkit.As[*rwlock.AcquireError](w, err)
 			require.Equal(w, limit, e.Waited)
 		}
 		w.Release(lease)
@@ -150,8 +147,7 @@ func TestRWMutexEndsWithItsContextWhileRedisIsAway(t *testing.T) {
 		require.NoError(w, mu.Lock(w.Ctx))
 		require.NoError(w, mu.Unlock(w.Ctx))
 		p.Link.Hold(testredis.Both)
-		ctx, cancel := context.WithTimeout(w.Ctx, time.Second)
-		defer cancel()
+		ctx := w.Soon(time.Second)
 		began := time.Now()
 		all := []*testkit.Call{w.Call(ctx, mu.RLock), w.Call(ctx, mu.RLock), w.Call(ctx, mu.Lock)}
 		for i, l := range all {

@@ -1,7 +1,6 @@
 package rwlock_test
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -180,8 +179,7 @@ func (s *simulated) step(dice *rand.Rand) {
 	case 3:
 		lock, mode = mu.TryRLock, rwlock.Read
 	}
-	ctx, cancel := context.WithTimeout(s.w.Ctx, time.Duration(dice.IntN(3000))*time.Millisecond)
-	defer cancel()
+	ctx := s.w.Soon(time.Duration(dice.IntN(3000)) * time.Millisecond)
 	at := s.o.Begin("n")
 	if err := lock(ctx); err != nil {
 		waited := errors.Is(err, rwlock.ErrNotAcquired) || errors.Is(err, rwlock.ErrNoQuorum)
@@ -219,8 +217,7 @@ func (s *simulated) goIn(p *process, mode rwlock.Mode, by int) {
 }
 
 func (s *simulated) convert(p *process, mu *rwlock.RWMutex, v *judge.Visit, dice *rand.Rand) {
-	ctx, cancel := context.WithTimeout(s.w.Ctx, time.Duration(dice.IntN(1000))*time.Millisecond)
-	defer cancel()
+	ctx := s.w.Soon(time.Duration(dice.IntN(1000)) * time.Millisecond)
 	if v.Mode() == rwlock.Write {
 		at := s.o.Begin("n")
 		s.becomes(p, v, rwlock.Read) // before the call: others may enter before it returns

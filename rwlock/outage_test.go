@@ -219,9 +219,7 @@ func TestTryLockSucceedsAsSoonAsTheLinkIsBack(t *testing.T) {
 				p, dials := countedProcess(w)
 				p.WarmUp()
 				try := func() error {
-					ctx, cancel := context.WithTimeout(w.Ctx, soonAfter)
-					defer cancel()
-					lease, err := p.TryLock(ctx, "n")
+					lease, err := p.TryLock(w.Soon(soonAfter), "n")
 					if err == nil {
 						w.Release(lease)
 					}

@@ -131,9 +131,7 @@ func TestBackgroundReleasesGoOnAfterAnOutage(t *testing.T) {
 		w.Release(p.Take("other", rwlock.Write))
 
 		q.Take("n", rwlock.Write)
-		ctx, cancel := context.WithTimeout(w.Ctx, 100*time.Millisecond)
-		defer cancel()
-		_, err := p.Lock(ctx, "n")
+		_, err := p.Lock(w.Soon(100*time.Millisecond), "n")
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		w.Pass(50 * time.Millisecond)
 		require.Empty(w, w.Inspect("n").Waiters, "who gave up is out of the queue")

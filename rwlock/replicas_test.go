@@ -62,8 +62,7 @@ func TestTooFewReplicasRefuseAGrant(t *testing.T) {
 			require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
 			require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
 			require.ErrorContains(t, err, `lock "n": too few replicas`)
-			var short *rwlock.ReplicasError
-			require.ErrorAs(t, err, &short)
+			short := testkit.As[*rwlock.ReplicasError](t, err)
 			require.Equal(t, rwlock.ReplicasError{Need: need, Got: got, After: frozenTimeout}, *short)
 			require.Eventually(t, func() bool { return holders(t, l, "n") == 0 },
 				testkit.Patience, time.Millisecond, "rolled back")
@@ -458,9 +457,7 @@ func TestConfirmedHandOffCostsOneCommand(t *testing.T) {
 func breakUntilGone(w *world, op *process, name, hold string, opts ...rwlock.BreakOption) {
 	w.Helper()
 	w.Eventually("the hold is gone", func() bool {
-		ctx, cancel := context.WithTimeout(w.Ctx, testkit.Patience)
-		defer cancel()
-		err := op.Break(ctx, name, hold, "again", opts...)
+		err := op.Break(w.Soon(testkit.Patience), name, hold, "again", opts...)
 		if !errors.Is(err, rwlock.ErrNoQuorum) && !errors.Is(err, rwlock.ErrNotHeld) {
 			require.NoError(w, err)
 		}
@@ -486,9 +483,7 @@ func TestABreakThatAFailoverLoses(t *testing.T) {
 			require.EqualValues(t, len(s.Nodes())-1, w.On(old, "WAIT", "2", "10000"))
 			holder.CutOff(0) // or it would hear of the Break at once
 			cutOff(t, old, s.Nodes()[1:]...)
-			ctx, cancel := context.WithTimeout(w.Ctx, time.Second)
-			defer cancel()
-			require.ErrorIs(t, op.Break(ctx, "n", hold, "first"), context.DeadlineExceeded)
+			require.ErrorIs(t, op.Break(w.Soon(time.Second), "n", hold, "first"), context.DeadlineExceeded)
 			require.True(t, w.Inspect("n").Holders[0].Broken)
 
 			for _, sentinel := range s.Sentinels() { // a failover that fails on a busy machine is soon tried again

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -197,8 +198,7 @@ func TestSetTTLRefuses(t *testing.T) {
 		before := lease.Deadline()
 		p.Link.ResetCalls()
 		for _, ttl := range []time.Duration{-1, 0, time.Millisecond, 24*time.Hour + 1} {
-			refused := new(rwlock.OptionError)
-			require.ErrorAs(w, lease.SetTTL(w.Ctx, ttl), &refused)
+			refused := testkit.As[*rwlock.OptionError](w, lease.SetTTL(w.Ctx, ttl))
 			require.Equal(w, "SetTTL", refused.Option)
 			require.Equal(w, ttl, refused.Value)
 		}
@@ -221,8 +221,7 @@ func TestARenewalThatIsNotConfirmedIsAQuorumError(t *testing.T) {
 		p.Link.Hold(testredis.Both)
 		err := lease.Renew(w.Ctx)
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		var failed *rwlock.QuorumError
-		require.ErrorAs(w, err, &failed)
+		failed := testkit.As[*rwlock.QuorumError](w, err)
 		require.Equal(w, []any{"n", 1, 0}, []any{failed.Name, failed.Need, failed.Got})
 		require.Len(w, failed.Nodes, 1)
 		require.Equal(w, "mini:6379", failed.Nodes[0].Addr)

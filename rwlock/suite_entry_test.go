@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -92,8 +93,7 @@ func refusedTry(w *world) {
 		_, err := q.Try("n", mode)
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.False(w, rwlock.Indeterminate(err))
-		e, ok := errors.AsType[*rwlock.AcquireError](err)
-		require.True(w, ok)
+		e := testkit.As[*rwlock.AcquireError](w, err)
 		require.Equal(w, "n", e.Name)
 		require.Equal(w, mode, e.Mode)
 		require.Equal(w, 1, e.Attempts)
@@ -174,8 +174,7 @@ func contextEndsWaiting(w *world) {
 	require.ErrorIs(w, err, reason)
 	require.ErrorContains(w, err, reason.Error())
 	require.NotErrorIs(w, err, rwlock.ErrNoQuorum)
-	e, ok := errors.AsType[*rwlock.AcquireError](err)
-	require.True(w, ok)
+	e := testkit.As[*rwlock.AcquireError](w, err)
 	require.NotNil(w, e.Holder)
 	require.Equal(w, held.Owner(), e.Holder.Owner)
 
@@ -209,8 +208,7 @@ func maxWait(w *world) {
 	require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 	require.ErrorContains(w, err, "WithMaxWait")
 	require.ErrorContains(w, err, limit.String())
-	e, ok := errors.AsType[*rwlock.AcquireError](err)
-	require.True(w, ok)
+	e := testkit.As[*rwlock.AcquireError](w, err)
 	require.GreaterOrEqual(w, e.Waited, limit)
 	if w.Mini != nil {
 		require.Equal(w, limit, a.At.Sub(start))

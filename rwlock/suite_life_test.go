@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -318,8 +319,7 @@ func anyName(w *world) {
 
 	for i, name := range trickyNames {
 		_, err := q.TryRLock(w.Ctx, name)
-		e, ok := errors.AsType[*rwlock.AcquireError](err)
-		require.True(w, ok, "%q: %v", name, err)
+		e := testkit.As[*rwlock.AcquireError](w, err, "%q: %v", name, err)
 		require.Equal(w, leases[i].Owner(), e.Holder.Owner)
 		waiting = append(waiting, q.Queue(name, rwlock.Write))
 	}
@@ -355,8 +355,7 @@ func refusedName(w *world) {
 		} {
 			err := call()
 			require.ErrorIs(w, err, rwlock.ErrOption, "%s(%q)", entry, name)
-			e, ok := errors.AsType[*rwlock.OptionError](err)
-			require.True(w, ok)
+			e := testkit.As[*rwlock.OptionError](w, err)
 			require.Equal(w, "name", e.Option)
 			require.NotEmpty(w, e.Rule)
 			require.Contains(w, err.Error(), e.Rule)

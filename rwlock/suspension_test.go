@@ -94,8 +94,7 @@ func TestALossNamesALateProcess(t *testing.T) {
 				} else {
 					require.NotRegexp(w, late, lease.Err().Error())
 				}
-				var silence *rwlock.NoReplyError
-				require.ErrorAs(w, lease.Err(), &silence)
+				testkit.As[*rwlock.NoReplyError](w, lease.Err())
 			})
 		})
 	}
@@ -141,8 +140,7 @@ func TestNoTimeIsNegativeAfterTheServerClockWasSetBack(t *testing.T) {
 		require.GreaterOrEqual(w, s.Holders[0].Held, time.Duration(0))
 		require.GreaterOrEqual(w, s.Waiters[0].Waited, time.Duration(0))
 		_, err := w.Process().TryLock(w.Ctx, "n")
-		var refused *rwlock.AcquireError
-		require.ErrorAs(w, err, &refused)
+		refused := testkit.As[*rwlock.AcquireError](w, err)
 		require.GreaterOrEqual(w, refused.Holder.Held, time.Duration(0))
 		w.Release(lease)
 		w.Release(waiting.Granted())

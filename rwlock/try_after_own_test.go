@@ -39,9 +39,7 @@ func refuseReleasesOf(p *process, name string) {
 		return ""
 	})
 	struck := p.Link.DelayNextReply(testkit.Running("acquire"), 100*time.Millisecond)
-	ctx, cancel := context.WithTimeout(p.W.Ctx, 50*time.Millisecond)
-	defer cancel()
-	_, err := p.Lock(ctx, name)
+	_, err := p.Lock(p.W.Soon(50*time.Millisecond), name)
 	require.ErrorIs(p.W, err, context.DeadlineExceeded)
 	<-struck
 	p.W.Settle()
@@ -156,9 +154,7 @@ func TestASingleAttemptDoesNotWaitForAProbe(t *testing.T) {
 		refuseReleasesOf(p, "other")
 		other := w.Process()
 		held := other.Take("n", rwlock.Write)
-		ctx, cancel := context.WithTimeout(w.Ctx, time.Second)
-		defer cancel()
-		_, err := p.Lock(ctx, "n")
+		_, err := p.Lock(w.Soon(time.Second), "n")
 		require.ErrorIs(w, err, context.DeadlineExceeded)
 		began := time.Now()
 		_, err = p.TryLock(w.Ctx, "n")

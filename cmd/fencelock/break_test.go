@@ -49,8 +49,7 @@ func TestBreak(t *testing.T) {
 	got := fencelock(t, at, "break", "orders", "-hold", waiter, "-reason", "wrong version", "-by", "ann", patience)
 	require.Zero(t, got.status, got.errs)
 	require.Contains(t, got.out, waiter+" is gone")
-	var by *rwlock.BrokenError
-	require.ErrorAs(t, <-ended, &by)
+	by := testkit.As[*rwlock.BrokenError](t, <-ended)
 	require.Equal(t, &rwlock.BrokenError{By: "ann", Why: "wrong version"}, by)
 
 	got = fencelock(t, at, "break", "orders", "-token", "7", "-reason", "none", patience)

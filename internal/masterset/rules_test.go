@@ -272,21 +272,6 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Clients that differ in what all must agree on refuse each other's sets.
-func TestRules(t *testing.T) {
-	m := newMasters(t)
-	require.Equal(t, "3 masters, quorum 2, longest TTL 10s", m.Rules())
-	for _, c := range []*masters{
-		{Client: masterset.NewClient(time.Minute, names("a b c")...), servers: m.servers},
-		overServers("a b c d", append(newServers(3), m.servers[0])...),
-		overServers("a b c d e", append(newServers(2), m.servers...)...),
-	} {
-		found, err := c.judge()
-		require.ErrorIs(t, err, masterset.ErrUnusable)
-		require.Contains(t, found[len(found)-1].Defect, `was set up for "`+m.Rules()+`", this client is for "`)
-	}
-}
-
 // A master that was away during a replacement comes back with the marker of the old set. While the rest is silent, the
 // seats that a client knows of the new set count for nothing: it gives none of them to an emptied master, and begins no
 // term there for a copy of the master that was replaced. Either master would need a repair too.

@@ -228,24 +228,6 @@ func TestAMasterInOrderAgainIsLogged(t *testing.T) {
 	})
 }
 
-// A dead master costs a node timeout at the start, and no more.
-func TestCheckWithoutOneMaster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := embed(t, func(int, *testredis.Mini) {})
-		e.minis[0].Stop()
-		began := time.Now()
-		require.NoError(t, e.Check(t.Context()))
-		require.Less(t, time.Since(began), 5*time.Second)
-		require.True(t, e.masters[1].Identified())
-		require.False(t, e.masters[0].Identified())
-		e.minis[0].Recover()
-		time.Sleep(time.Second)
-		require.NoError(t, e.Check(t.Context()))
-		time.Sleep(5 * time.Second)
-		require.True(t, e.masters[0].Identified(), "it looks again until all are there")
-	})
-}
-
 // What follows from a look.
 func TestConclude(t *testing.T) {
 	for what, c := range map[string]struct{ masters, want string }{ // n: a new one, m: a member, s: silent, r: a replica

@@ -125,30 +125,6 @@ func TestACallWaitsForNoOthersAnswer(t *testing.T) {
 	})
 }
 
-func TestABatchIsWaitedForWithPatience(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		option := mini.Option()
-		option.ConnWriteTimeout = time.Minute // the client's own patience is longer
-		b := newBed(t, dial(t, option))
-		b.mustDo()
-		mini.Freeze()
-		var done outcomes
-		b.Post(done.call(0, false))
-		time.Sleep(patience - time.Millisecond)
-		require.Empty(t, done.take())
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
-		all := done.take()
-		require.Len(t, all, 1)
-		require.Equal(t, &transport.NoReply{After: patience}, all[0].err)
-		require.EqualError(t, all[0].err, "no reply in 5s")
-		require.False(t, transport.DidNotRun(all[0].err))
-		require.True(t, b.Failing())
-		mini.Thaw()
-	})
-}
-
 func TestABatchThatIsNotAnsweredClosesNobodysConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		link := testredis.NewMini(t).NewLink()
@@ -163,24 +139,6 @@ func TestABatchThatIsNotAnsweredClosesNobodysConnection(t *testing.T) {
 		synctest.Wait()
 		require.ErrorAs(t, done.take()[0].err, new(*transport.NoReply))
 		require.Equal(t, 1, link.Conns())
-	})
-}
-
-func TestWhatAPipelineHoldsBackDidNotRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		b.mustDo()
-		link.DropNextReply(testredis.Named("EVALSHA"))
-		var done outcomes
-		for i := range 2 {
-			b.Post(done.call(i, false))
-			synctest.Wait()
-		}
-		all := done.take()
-		require.False(t, transport.DidNotRun(all[0].err))
-		require.True(t, transport.DidNotRun(all[1].err))
-		require.ErrorIs(t, all[1].err, all[0].err)
 	})
 }
 

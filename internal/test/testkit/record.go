@@ -100,7 +100,7 @@ func (t *Trace) Option() rwlock.Option {
 	}
 	return rwlock.WithTrace(&rwlock.Trace{
 		Waiting: note("waiting"), Acquired: note("acquired"), Renewed: note("renewed"), Released: note("released"),
-		Expired: note("expired"),
+		Expired: note("expired"), Detached: note("detached"),
 		Lost: func(_ context.Context, e rwlock.TraceEvent, loss *rwlock.LostError) {
 			t.note(Event{What: "lost", TraceEvent: e, Loss: loss})
 		},

@@ -477,3 +477,13 @@ func (w *World) Requests(from ...*Process) *Requests {
 }
 
 var nameDecoder = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
+
+// As returns the error of that type that err has.
+func As[E error](t testing.TB, err error, because ...any) E {
+	t.Helper()
+	found, ok := errors.AsType[E](err)
+	if !ok {
+		require.Fail(t, fmt.Sprintf("%v has no %T", err, found), because...)
+	}
+	return found
+}
