@@ -4,17 +4,25 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // plain is what a user passes who knows nothing of locks: several connections, no pipeline while only one calls.
@@ -193,4 +201,192 @@ type brokenClient struct {
 
 func (c *brokenClient) Do(context.Context, rueidis.Completed) rueidis.RedisResult {
 	return rueidis.NewErrorResult(c.err)
+}
+
+type key struct{}
+
+func TestADetachedContextHasItsOwnTimeAndTheCallersValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := transport.NewMaster(&transport.Config{}, 0, &modeClient{})
+		caller, cancel := context.WithTimeout(context.WithValue(context.Background(), key{}, "a trace"), time.Hour)
+		cancel()
+		d := m.Detached(caller, time.Second)
+		require.Equal(t, "a trace", d.Value(key{}))
+		_, dated := d.Deadline()
+		require.False(t, dated, "a deadline would close the connection")
+		require.NoError(t, d.Err())
+		begun := time.Now()
+		<-d.Done()
+		require.Equal(t, time.Second, time.Since(begun))
+		require.ErrorIs(t, d.Err(), context.DeadlineExceeded)
+		d.Stop()
+	})
+}
+
+// What a callee keeps of a context, such as the timer of a dial that ends a child context, may look at it at any time
+// after the call, and finds what it found before. The alarm of the context serves others by then.
+func TestADetachedContextOutlivesItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := transport.NewMaster(&transport.Config{}, 0, &modeClient{})
+		for range 10 {
+			caller := context.WithValue(context.Background(), key{}, "a trace")
+			d := m.Detached(caller, time.Second)
+			child, cancel := context.WithTimeout(d, time.Minute)
+			defer cancel()
+			d.Stop()
+			d.Stop() // does not stop another's
+			next := m.Detached(context.Background(), 3*time.Second)
+			begun := time.Now()
+			<-next.Done()
+			require.Equal(t, 3*time.Second, time.Since(begun))
+			next.Stop()
+			require.NoError(t, child.Err(), "another call's time does not end it")
+			require.Equal(t, "a trace", child.Value(key{}))
+			require.Nil(t, next.Value(key{}))
+			<-child.Done() // its timer takes it out of its parent
+			synctest.Wait()
+			require.NoError(t, d.Err())
+		}
+	})
+}
+
+func TestADetachedContextCostsTwoAllocationsAtMost(t *testing.T) {
+	m := transport.NewMaster(&transport.Config{}, 0, &modeClient{})
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		m.Detached(context.Background(), time.Minute).Stop()
+	}), 2.0)
+}
+
+func TestACallUnderADetachedContext(t *testing.T) {
+	for name, client := range clients {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mini := testredis.NewMini(t)
+				b := newBed(t, client(t, mini.NewLink()))
+				b.mustDo()
+				mini.Freeze()
+				for range 3 {
+					d := b.Detached(context.Background(), 50*time.Millisecond)
+					begun := time.Now()
+					require.ErrorIs(t, b.do(d), context.DeadlineExceeded)
+					require.Equal(t, 50*time.Millisecond, time.Since(begun))
+					d.Stop()
+				}
+				mini.Thaw()
+				synctest.Wait()
+				d := b.Detached(context.Background(), time.Second)
+				require.NoError(t, b.do(d))
+				d.Stop()
+			})
+		})
+	}
+}
+
+// Each locker has scripts of its own, but not their text.
+func TestScriptsShareTheirText(t *testing.T) {
+	const sets = 100
+	heap := func() int64 {
+		runtime.GC()
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		return int64(s.HeapAlloc)
+	}
+	text := int64(0)
+	for _, source := range scripts.All() {
+		text += int64(len(source))
+	}
+	var all []*transport.Script
+	before := heap()
+	for range sets {
+		for name := range scripts.All() {
+			all = append(all, transport.NewScript(name, "the same salt in all of them"))
+		}
+	}
+	require.Less(t, heap()-before, sets*text/4)
+	runtime.KeepAlive(all)
+}
+
+// lateLife is a context whose children end later than itself, as they may by a moment.
+type lateLife struct {
+	context.Context
+	mu       sync.Mutex
+	children []func()
+}
+
+func (l *lateLife) AfterFunc(f func()) (stop func() bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.children = append(l.children, f)
+	return func() bool { return false }
+}
+
+func (l *lateLife) Value(key any) any { return nil } // or the context package finds the parent's own children
+
+func (l *lateLife) endChildren() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, end := range l.children {
+		end()
+	}
+	l.children = nil
+}
+
+// stuckClient says of each batch that it is on its way, and answers none before it is freed.
+type stuckClient struct {
+	rueidis.Client
+	underWay chan struct{}
+	freed    chan struct{}
+}
+
+func (c *stuckClient) Do(context.Context, rueidis.Completed) rueidis.RedisResult {
+	c.underWay <- struct{}{}
+	<-c.freed
+	return rueidis.NewErrorResult(context.Canceled)
+}
+
+func (c *stuckClient) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
+	return slices.Repeat([]rueidis.RedisResult{c.Do(ctx, commands[0])}, len(commands))
+}
+
+// What is left when the engine gives up is not posted again: no other node has its slots. Its end is seen before that
+// of the contexts that are made from it.
+func TestNothingIsPostedAgainWhenTheEngineEnds(t *testing.T) {
+	// After a failure what is urgent waits for 20 ms, and then one batch goes out; so what has to wait are many batches.
+	const atOnce, waiting = 4, 10 * 256
+	life := new(lateLife)
+	client := &stuckClient{
+		Client: testredis.NewMini(t).Client(t), underWay: make(chan struct{}, waiting), freed: make(chan struct{}),
+	}
+	b := newBed(t, client, func(c *transport.Config) {
+		life.Context = c.Life
+		c.Life = life
+	})
+	t.Cleanup(life.endChildren)
+	var answered atomic.Int64
+	post := func() {
+		b.Post(transport.Call{
+			Script: refresh, Keys: keysOf("any"), Urgent: true,
+			To: transport.ReceiverFunc(func(rueidis.RedisResult, clock.Instant) { answered.Add(1) }),
+		})
+	}
+	for range atOnce {
+		post()
+		<-client.underWay
+	}
+	for range waiting {
+		post()
+	}
+	b.end()
+	close(client.freed)
+	select {
+	case <-b.over():
+	case <-time.After(patience):
+		require.Fail(t, "what has to wait is posted again and again")
+	}
+	require.Less(t, answered.Load(), int64(atOnce+waiting), "there was something left")
+}
+
+func TestMain(m *testing.M) {
+	scratch.Use("fencelock-transport")
+	goleak.VerifyTestMain(m, testredis.LeftByClusters()...)
 }
