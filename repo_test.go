@@ -43,12 +43,6 @@ func TestEveryTestedPackageLooksForLeaks(t *testing.T) {
 	}
 }
 
-func TestEveryScriptStatesItsContract(t *testing.T) {
-	for path, text := range files(t, ".lua") {
-		require.Empty(t, missingFromHeader(text), path)
-	}
-}
-
 func TestImportsStayWhereTheyBelong(t *testing.T) {
 	for path, text := range files(t, ".go") {
 		require.Empty(t, misplacedImports(t, path, text), path)
@@ -91,11 +85,6 @@ func TestRulesNoticeWhatBreaksThem(t *testing.T) {
 	require.True(t, checksLeaks(t, []byte("package p\nfunc TestMain(m *testing.M) { goleak.VerifyTestMain(m) }")))
 	require.False(t, checksLeaks(t, []byte("package p\nfunc TestMain(m *testing.M) { os.Exit(m.Run()) }")))
 	require.False(t, checksLeaks(t, []byte("package p\n// func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }")))
-
-	header := "-- a.lua\n-- KEYS 1\n-- ARGV 1\n-- Reply 1\n-- Twice same\n"
-	require.Equal(t, []string{"Cost"}, missingFromHeader([]byte(header)))
-	require.Equal(t, []string{"Cost"}, missingFromHeader([]byte(header+"local x = 1\n-- Cost after the code\n")))
-	require.Empty(t, missingFromHeader([]byte(header+"-- Cost 1\n")))
 
 	testify := []byte(`package p; import "github.com/stretchr/testify/require"`)
 	require.NotEmpty(t, misplacedImports(t, "rwlock/a.go", testify))
@@ -172,25 +161,6 @@ func checksLeaks(t *testing.T, text []byte) bool {
 		})
 	}
 	return found
-}
-
-// missingFromHeader returns which words of the contract the comment at the top of a script lacks.
-func missingFromHeader(text []byte) []string {
-	var header []string
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, "--") {
-			break
-		}
-		header = append(header, strings.TrimSpace(strings.TrimPrefix(line, "--")))
-	}
-	var missing []string
-	for _, word := range []string{"KEYS", "ARGV", "Reply", "Twice", "Cost"} {
-		starts := func(line string) bool { return strings.HasPrefix(line, word) }
-		if !slices.ContainsFunc(header, starts) {
-			missing = append(missing, word)
-		}
-	}
-	return missing
 }
 
 // wrongInCatalogue returns the test files that are named after a fault without a row in the page.
