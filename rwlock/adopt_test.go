@@ -335,7 +335,7 @@ func TestTraceOfAnAdoption(t *testing.T) {
 		require.ErrorIs(w, err, rwlock.ErrTicket)
 		w.Release(adopted)
 		require.NoError(w, p.Close())
-		seen := []string{"acquired n", "detached n", "released n", "acquired n", "failed n", "released n"}
+		seen := []string{"acquired n", "renewed n", "detached n", "released n", "acquired n", "failed n", "released n"}
 		require.Equal(w, seen, reported(&d))
 		require.ErrorIs(w, d.Last("failed").Err, rwlock.ErrTicket)
 		stats := p.Stats()
