@@ -1,6 +1,6 @@
 -- acquire.lua: takes the lock for a hold, or queues the hold.
 --
--- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
 --        5 details; then of an adoption, which is not queued: 6 the token of the hold that it converts, 7 the secret
 --        whose hash is that hold's mark
@@ -46,7 +46,8 @@ end
 -- the next reader takes the long path and purges expired ones, so that no more than that pile up while only readers
 -- come.
 local readers = h[2] and mode == 'r' and not owner and string.match(h[2], '^(%d+) 0 0$')
-if not (h[1] or own or ARGV[6]) and (not h[2] or readers and readers % 64 > 0) and (KEYS[2] or mode == 'w') then
+if not (h[1] or own or ARGV[6]) and (not h[2] or readers and readers % 64 > 0)
+  and (mode == 'w' or KEYS[2] ~= lock) then
   local last = h[3]
   if several and mode == 'r' then last = h[4] end
   local v = last and last + 1 or us
@@ -75,11 +76,12 @@ if not (h[1] or own or ARGV[6]) and (not h[2] or readers and readers % 64 > 0) a
       call('HSET', lock, 't', token, 'w', w, 'd', d)
     end
   else
-    call('ZADD', KEYS[2], expiryText, id)
+    local holds = lock .. ':h'
+    call('ZADD', holds, expiryText, id)
     if not readers then
-      call('PEXPIRE', KEYS[2], life)
-    elseif call('PEXPIRE', KEYS[2], life, 'GT') == 0 then
-      lost = call('PEXPIRE', KEYS[2], life, 'NX') == 1 -- the key is new, and the other readers are missing in it
+      call('PEXPIRE', holds, life)
+    elseif call('PEXPIRE', holds, life, 'GT') == 0 then
+      lost = call('PEXPIRE', holds, life, 'NX') == 1 -- the key is new, and the other readers are missing in it
     end
     if not lost then
       local t = h[3] and h[3] - v > 0 and h[3] or token
@@ -94,7 +96,7 @@ if not (h[1] or own or ARGV[6]) and (not h[2] or readers and readers % 64 > 0) a
     local granted = '1 ' .. token .. ' ' .. ARGV[3] .. ' ' .. usText
     return first and granted .. format(' %.0f', first) or granted
   end
-  call('ZREM', KEYS[2], id) -- the path below rebuilds the key
+  call('ZREM', lock .. ':h', id) -- the path below rebuilds the key
 end
 
 -- While another write hold stands no hold can enter, so the script looks at nothing else, unless aside has members:
@@ -102,7 +104,7 @@ end
 -- queue.
 local from = string.find(details, '^', 3, true) and string.match(details, '^%a %d+ [^ ^]*%^(%w+)')
 local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
-local quiet = string.sub(h[2] or ' 0', -2) == ' 0' and (KEYS[2] or order == '0')
+local quiet = string.sub(h[2] or ' 0', -2) == ' 0' and (KEYS[2] ~= lock or order == '0')
 local behind = holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and quiet
 local has = behind and call('HMGET', lock, 'd', 'e', 's', id)
 if has and not has[4] then
@@ -110,8 +112,9 @@ if has and not has[4] then
   if order == 'a' then
     local format, lease = string.format, ms + string.match(details, '^%a (%d+)')
     local place = format('%d', (has[3] or 0) + 1)
-    call('ZADD', KEYS[3], place, id)
-    call('PEXPIRE', KEYS[3], '3600000')
+    local queue = lock .. ':q'
+    call('ZADD', queue, place, id)
+    call('PEXPIRE', queue, '3600000')
     local now = clock[1] .. format('%03d', ms % 1000)
     local leaseText = format('%d%05d', math.floor(lease / 100000), lease % 100000)
     local joined, queued, aside = string.match(h[2] or '0 0 0', '^(%d+) (%d+) (%d+)$')

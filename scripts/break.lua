@@ -4,7 +4,7 @@
 -- until its minimum. A waiter leaves the queue and cannot come back. A hold that this master does not have may have
 -- been lost here, and its process may be about to ask for it again, so it gets a tombstone too.
 --
--- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 '1' at once, 4 ms for which requests of the hold may still be on their way, 5 who
 --        breaks it and why, for its process: 'number:text', without a meaning to the scripts
 -- Reply  {0, 0, server us, more} the hold is gone, {1, ms left, ...} it cannot be renewed any more, {2, 0, ...} it was

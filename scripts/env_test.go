@@ -32,7 +32,7 @@ type env struct {
 	server *testredis.Server // nil in fake time
 	passed time.Duration     // by pass, on a real server
 	name   string            // of the lock, instead of n
-	alone  bool              // calls name the lock alone, as while its slot is on its way to another node
+	alone  bool              // calls name the lock twice, as while its slot is on its way to another node
 }
 
 func inFakeTime(t *testing.T, test func(e *env)) {
@@ -65,11 +65,11 @@ func everywhere(t *testing.T, test func(e *env)) {
 // try runs a script: by digest, and whole where the server does not know it.
 func (e *env) try(c call) (any, error) {
 	build := e.client.B()
-	if e.name != "" {
+	if e.name != "" { // in a Cluster
 		c.keys = lockKeys(e.name)
 	}
 	if e.alone {
-		c.keys = c.keys[:1]
+		c.keys = []string{c.keys[0], c.keys[0]}
 	}
 	r := e.client.Do(context.Background(), build.Evalsha().Sha1(digests[c.script]).
 		Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
@@ -312,7 +312,7 @@ func (r request) details() string {
 
 // on is a call of one master's script for that lock.
 func on(name string, script scripts.Name, args ...any) call {
-	return call{script, lockKeys(name), append([]string{"0"}, texts(args)...)}
+	return call{script, lockKeys(name)[:1], append([]string{"0"}, texts(args)...)}
 }
 
 // vote is the first argument of a script on one of several masters.
@@ -368,9 +368,7 @@ func endHold(hold string, tombstone, least, rest int) call {
 func raise(hold string, token int64) call { return on("n", scripts.Raise, ulid(hold), token) }
 func yield(hold string, token int64) call { return on("n", scripts.Yield, ulid(hold), token) }
 func renew(hold string, ttl int, token any) call {
-	c := on("n", scripts.Renew, ulid(hold), ttl, token)
-	c.keys = c.keys[:2]
-	return c
+	return on("n", scripts.Renew, ulid(hold), ttl, token)
 }
 
 // mark is renew of a hold that its client leaves to the one that has the secret.
@@ -406,7 +404,7 @@ func refreshBy(route string, holds ...string) call {
 	return on("n", scripts.Refresh, args...)
 }
 
-func inspect() call { return call{scripts.Inspect, lockKeys("n"), nil} }
+func inspect() call { return call{scripts.Inspect, lockKeys("n")[:1], nil} }
 
 func texts(args []any) []string {
 	all := make([]string, 0, len(args))

@@ -2,7 +2,7 @@
 -- can use it while the application is down:
 --   redis-cli --eval inspect.lua 'fencelock:{orders}'
 --
--- KEYS   1 lock, as in lock.lua; 2-4 may be left out
+-- KEYS   1 lock, as in lock.lua; 2-4 as there
 -- ARGV   none
 -- Reply  {server us, mode '' | 'r' | 'w', token,
 --         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token (of a block the last, of a
@@ -19,7 +19,7 @@ local ms = math.floor(us / 1000)
 
 local flat, fields = redis.call('HGETALL', lock), {}
 for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
-local scored, expiries = redis.call('ZRANGE', KEYS[2] or lock .. ':h', 0, -1, 'WITHSCORES'), {}
+local scored, expiries = redis.call('ZRANGE', lock .. ':h', 0, -1, 'WITHSCORES'), {}
 for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
 
 local holders, waiters = {}, {}

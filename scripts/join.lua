@@ -1,6 +1,6 @@
 -- join.lua: a nested acquisition by another process of the same owner: joins the owner's standing hold.
 --
--- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 owner, 4 mode r|w, 5 TTL ms, 6 details, 7 the token of the hold to join, 0 for
 --        the owner's latest
 -- Reply  joined {1, token, ms left, server us, the owner's counter, the mode of the hold}, the owner holds nothing

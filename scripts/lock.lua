@@ -15,7 +15,9 @@
 --        2 holds  zset: read holds, and write holds other than w (purge lists them), by expiry
 --        3 queue  zset: waiters by place, 0 for a conversion or a regain; with equal places by hold id
 --        4 aside  zset: tombstones and sidelined waiters, by expiry
---        2-4 may be left out while the slot of the lock migrates to another node of a Cluster; see reachable
+--        2-4 have the name of the lock and ':h', ':q' and ':x'. A call names them only in a Cluster, since each key
+--        costs 1,800 instructions; while the slot migrates there, it names the lock twice: see reachable
+--        the last: marker, where there are several masters
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own, a list of fields, or a line: the fields in one text with a space between them, of which
 --        only the last may have spaces, since a line costs the server a fifth of a list; times and tokens are integers
@@ -62,7 +64,7 @@
 -- has three fields.
 -- The including script sets call, lock, what vote.lua sets, and h: the fields w n t tw as they
 -- were, and h.c where it is known.
-local holdsKey, queueKey, asideKey = KEYS[2] or lock .. ':h', KEYS[3] or lock .. ':q', KEYS[4] or lock .. ':x'
+local holdsKey, queueKey, asideKey, moves = lock .. ':h', lock .. ':q', lock .. ':x', KEYS[2] == lock
 local match, format = string.match, string.format
 local readers, queued, aside = 0, 0, 0
 local t, tw = tonumber(h[3]), tonumber(h[4])
@@ -87,7 +89,7 @@ if h[1] then
 end
 
 -- While the slot migrates to another node, the server refuses a command with TRYAGAIN if one of its keys is missing,
--- and nearly always some key of a lock is missing. The client then names the lock key alone. But the keys move one by
+-- and nearly always some key of a lock is missing. The client then names the lock key twice. But the keys move one by
 -- one: on the old node a missing key can be neither read nor created; on the new node it may still arrive and must not
 -- be created. So a script changes nothing before it knows that each key is present that has members, or that may get
 -- its first one. Writers follow each other without holds, so admit checks for holds before a reader would be its first
@@ -95,7 +97,7 @@ end
 local moving = 'TRYAGAIN the keys of this lock are on their way to another node'
 
 local function reachable(key, members)
-  if KEYS[2] then return true end
+  if not moves then return true end
   local found = redis.pcall('ZCARD', key)
   return type(found) == 'number' and (members == 0 or found > 0)
 end
@@ -354,7 +356,7 @@ local function requeue()
   local missing = call('ZADD', queueKey, unpack(renewed)) > 0
   keep(queueKey, missing, 0)
   renewed = {}
-  if missing and KEYS[2] then queued = restore(queueKey, 'qd') end
+  if missing and not moves then queued = restore(queueKey, 'qd') end
 end
 
 -- Writes what has changed. HSET comes first: an HDEL that empties the hash deletes it with its expiry, and a hash that

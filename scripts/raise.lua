@@ -6,7 +6,7 @@
 -- past another reader's token: readers are not ordered among themselves, and the next writer's token is above all of
 -- theirs.
 --
--- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 token
 -- Reply  raised {1, token, ms left, server us}, not held here or counted past the token {0, 0, 0, server us}, 4 and 5
 --        as in vote.lua, {6, 0, 0, server us} the token is more than 1 s ahead of this server's clock
@@ -24,7 +24,7 @@ if writes then
   kept = string.match(h[1], '=(%d+)')
   value = kept or value
 elseif value then
-  expiry = call('ZSCORE', KEYS[2], id) or expiry -- as in find
+  expiry = call('ZSCORE', lock .. ':h', id) or expiry -- as in find
 end
 if not expiry or expiry - ms <= 0 or value == '0' or value - token > 0 then return { 0, 0, 0, us } end
 if value == token then return { 1, token + 0, expiry - ms, us } end

@@ -1,7 +1,7 @@
 -- refresh.lua: keeps all waiters of one process for a lock alive, and reports a grant after the loss of its message.
 -- Without holds in its arguments it only continues the purge and the hand-offs that an earlier call has left.
 --
--- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 the route of the process now (see lock.lua), '-' for the same as before, then the holds,
 --        at most 1000; 2 may be left out if no holds follow
 -- Reply  {server us, ms until something may expire, more, then for every hold: status, token, ms left};

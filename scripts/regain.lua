@@ -5,7 +5,7 @@
 -- hold stands here that excludes this one, it waits at the head of the queue, for the claim in its details: a TTL. The
 -- other one is without a quorum, and yields to it as to an upgrade.
 --
--- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 token, 5 details, 6 '1': the client's trust in the grant that this very
 --        master gave it has not run out, so the master had the hold when it lost its data, and no other hold was
 --        granted here

@@ -1,7 +1,7 @@
 -- release.lua: ends a hold, granted or still waiting, and hands the lock to the waiters that may enter now. A hold with
 -- a minimum goes on to stand as ended until then.
 --
--- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0': its
 --        answer is known), 4 '1': several acquires of it may be, so the granted one need not be the last; both may be
 --        left out, for '0'; then other holds of this client, at most 1000, with known answers: a crowd that gives up;
@@ -32,10 +32,10 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
     end
     return '1 0 0'
   end
-  local readers = KEYS[2] and not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
+  local readers = KEYS[2] ~= lock and not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
   local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ ([-+%w]%w*)')
   if owner and (owner == id or string.find(owner, '^%p')) then
-    call('ZREM', KEYS[2], id)
+    call('ZREM', lock .. ':h', id)
     if readers == '1' then
       call('HDEL', lock, id, 'n', 'c')
     else
@@ -54,10 +54,10 @@ end
 -- out of the queue.
 -- include: process.lua
 local head
-local queued = KEYS[2] and ARGV[1] == '0' and not (ARGV[5] or leaves and ARGV[4] == '1')
+local queued = KEYS[2] ~= lock and ARGV[1] == '0' and not (ARGV[5] or leaves and ARGV[4] == '1')
   and string.match(h[2] or '', '^0 (%d+) 0$')
 if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h[1], ' n', 1, true) then
-  head = call('ZPOPMIN', KEYS[3])[1]
+  head = call('ZPOPMIN', lock .. ':q')[1]
   local has = head and call('HMGET', lock, head, 't') or {}
   local lease, details, claim, block, letter, channel =
     string.match(has[1] or '', '^q (%d+) %d+ %d+ (w (%d+) [-+](%d*) (%a)(%S+).*)$')

@@ -1,7 +1,6 @@
 -- renew.lua: sets a new expiry for granted holds. It never creates a hold, and two renewals do not add up.
 --
--- KEYS   lock and holds of every lease in turn, as in lock.lua; then marker where there are several masters; or the
---        lock alone, as there
+-- KEYS   lock of every lease; then marker where there are several masters; in a Cluster as in lock.lua, of one lease
 -- ARGV   1 as in vote.lua, then for every lease: hold, TTL ms, token; behind a lease that is alone also its mark: see
 --        lock.lua
 -- Reply  {server us, then for every lease: 1 renewed, until server's now + TTL; 2 the same, and a hold waits; 0 not
@@ -30,18 +29,18 @@ end
 -- A key lives for an hour, or as long as the hold if that is longer. If the renewal of a hold does not carry its expiry
 -- into another minute, the key has got its hour within the last minute. The first write of the script must be a command
 -- that the server accepts when memory is full: then it accepts the commands after it too.
-local function keep(lock, holds, expiry)
+local function keep(lock, zset, expiry)
   if writes and ttl < 3000000 and expiry - expiry % 60000 == new - new % 60000 then return end
   call('PEXPIRE', lock, life, 'GT')
-  if holds then pcall('PEXPIRE', holds, life, 'GT') end -- fails while holds migrates, with an hour left
+  if zset then pcall('PEXPIRE', lock .. ':h', life, 'GT') end -- fails while the zset migrates, with an hour left
   writes = true
 end
 
-local mark = #ARGV % 3 == 2 and '%1#' .. ARGV[#ARGV]
+local mark, moves = #ARGV % 3 == 2 and '%1#' .. ARGV[#ARGV], KEYS[2] == KEYS[1] and not ARGV[6]
 
 for i = 2, #ARGV - 2, 3 do
   local lease = (i - 2) / 3
-  local lock, holds = KEYS[2 * lease + 1], KEYS[2 * lease + 2] or KEYS[1] .. ':h'
+  local lock = KEYS[lease + 1]
   local id, token, status = ARGV[i], ARGV[i + 2], 0
   if ARGV[i + 1] ~= ttlText then
     ttlText = ARGV[i + 1]
@@ -61,7 +60,7 @@ for i = 2, #ARGV - 2, 3 do
     local its = find(rest, '=', 1, true) and match(rest, '=(%d+)$') or h[4]
     if its == token and expiry > ms then
       local joined = h[2] and string.byte(h[2]) ~= 48 -- not '0': the joined holds must be there to be purged
-      keep(lock, joined and holds, expiry)
+      keep(lock, joined, expiry)
       if mark then
         local parts = call('HMGET', lock, 'd', 'e')
         local details = string.gsub((parts[1] or '') .. (parts[2] or ''), '^(%a %d+ [^ #]+)%S*', mark)
@@ -72,8 +71,9 @@ for i = 2, #ARGV - 2, 3 do
       status = 1
     end
   elseif own and match(own, '^g %d+ (%d+)') == token then
+    local holds = lock .. ':h'
     local score = pcall('ZSCORE', holds, id)
-    if not KEYS[2] and type(score) ~= 'string' then
+    if moves and type(score) ~= 'string' then
       return redis.error_reply('TRYAGAIN the keys of this lock are on their way to another node')
     end
     -- Without a score the zset was lost. No other hold has entered, since the record stands, and the hold is not known
@@ -81,7 +81,7 @@ for i = 2, #ARGV - 2, 3 do
     local known = match(own, '^g (%d+)')
     local expiry = score or known
     if type(expiry) == 'string' and expiry - ms > 0 then
-      keep(lock, holds, expiry + 0)
+      keep(lock, true, expiry + 0)
       if score then call('ZADD', holds, newText, id) end
       if known - new < 0 or mark then -- with some time added, so that not every renewal writes this
         local rest = cut(own, #known + 3)

@@ -1,6 +1,6 @@
 -- settle.lua: what happens to a lock by itself: holds expire, and waiters enter. Its functions need those of lock.lua.
 --
--- KEYS   1-4 as in lock.lua
+-- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua
 -- Reply  each script's own; more 1: there is more to purge or to hand on than one call does, refresh goes on with it;
 --        2: no waiter was let in, since the client has to read the marker first
@@ -22,7 +22,7 @@ local taken -- the head of the queue, if the script has already taken it out
 -- that the lock counts; an empty zset is rebuilt.
 local function first(key, n, states)
   local head = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if head[1] or not KEYS[2] then return n, head[1], tonumber(head[2]) end
+  if head[1] or moves then return n, head[1], tonumber(head[2]) end
   return restore(key, states)
 end
 
@@ -175,12 +175,12 @@ local function admit(beneath)
       return
     end
     local open = not wHold and not refusal
-    local toWriters = open and not KEYS[2] and readers == 0 and not reachable(holdsKey, 0) -- a reader has to wait
+    local toWriters = open and moves and readers == 0 and not reachable(holdsKey, 0) -- a reader has to wait
     local popped = taken or open and readers == 0 and not toWriters and call('ZPOPMIN', queueKey)[1]
     taken = nil
     local id = popped or call('ZRANGE', queueKey, 0, 0)[1]
     if not id then
-      if not KEYS[2] then return end
+      if moves then return end
       queued = restore(queueKey, 'qd')
       return admit(beneath)
     end

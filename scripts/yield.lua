@@ -2,7 +2,7 @@
 -- it: an older hold, or an upgrade. So all masters converge on the same holder. If none waits, the hold keeps its grant
 -- for another claim.
 --
--- KEYS   1-4 as in lock.lua, 5 marker where there are several masters
+-- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 token of the grant
 -- Reply  kept {1, token, ms left, server us, first token of a block}; yielded {0, 0, ms until something may expire,
 --        server us}, unknown here {2, 0, 0, server us}, 4 and 5 as in vote.lua

@@ -72,7 +72,7 @@ func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquis
 	}
 	if r.Block > 0 {
 		for _, m := range e.masters { // the holder of a shared hold learns about waiters in other processes
-			m.Listen(h.key.LockHash())
+			m.Listen(h.key)
 		}
 	}
 	a.start()
@@ -120,7 +120,7 @@ func (a *acquisition) run(ctx context.Context) error {
 	}()
 	if a.crowded && e.crowds.keepBack(a) {
 		// Whoever leaves the crowd asks for it.
-	} else if len(e.masters) == 1 && !e.replicated && !e.releases[0].leaving.any(a.hold.key.LockHash()) {
+	} else if len(e.masters) == 1 && !e.replicated && !e.releases[0].leaving.any(a.hold.key) {
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -154,7 +154,7 @@ func (a *acquisition) start() {
 // describe updates the details that masters get of the hold. They are made once for all masters and all requests,
 // because a route changes only where a listener follows a master to another server.
 func (a *acquisition) describe() {
-	if route := a.hold.e.masters.route(a.hold.key.LockHash()); route != a.route {
+	if route := a.hold.e.masters.route(a.hold.key); route != a.route {
 		a.route, a.detail = route, a.hold.details(route, a.converts, a.hold.terms.handoffArg)
 		if a.posted != nil {
 			a.posted.args = a.args(nil)
@@ -168,7 +168,7 @@ func (a *acquisition) describe() {
 func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	h := a.hold
 	var array [6]string
-	keys := h.e.keys.All(h.key)
+	var keys [2]string
 	h.lease.mu.Lock()
 	if h.phase != asking { // Close was called since the hold was registered, and releases nothing that was not sent
 		h.lease.mu.Unlock()
@@ -177,7 +177,7 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	a.sending(m)
 	id, args := h.id, a.args(array[:0])
 	h.lease.mu.Unlock()
-	r, sent := m.Do(ctx, a.script(m), h.e.keys.OfScript(&keys), wire.Vote{}, args)
+	r, sent := m.Do(ctx, a.script(m), h.e.keys.ForCall(keys[:0], h.key), wire.Vote{}, args)
 	// The caller did not wait for the answer, so the answer is unknown. The vote stays asked, and the release leaves a
 	// tombstone, unless the request has never left.
 	if err := r.NonRedisError(); err != nil && ctx.Err() != nil {
@@ -209,7 +209,7 @@ func (a *acquisition) askAll() {
 
 // follows reports whether the request to a master has to follow a release of this process: see leaving.
 func (a *acquisition) follows(m *transport.Master) bool {
-	return (a.entry == Try || a.hold.block() > 0) && a.hold.e.releases[m.Index].leaving.any(a.hold.key.LockHash())
+	return (a.entry == Try || a.hold.block() > 0) && a.hold.e.releases[m.Index].leaving.any(a.hold.key)
 }
 
 // request sends the first request for a hold to a master, under mu. Its vote counts as asked while it waits for the
@@ -220,7 +220,7 @@ func (a *acquisition) request(m *transport.Master, proposal int64) {
 		return
 	}
 	h := a.hold
-	id, lock := h.id, h.key.LockHash()
+	id, lock := h.id, h.key
 	h.ballot.Vote(m.Index).Ask()
 	h.lease.mu.afterUnlock(func() {
 		h.e.releases[m.Index].sendNow(lock)
@@ -268,7 +268,7 @@ type posted struct {
 func (a *acquisition) newPosted() *posted {
 	h := a.hold
 	p := &posted{
-		keys: h.e.keys.ForCall(h.key), args: a.args(make([]string, 0, 6)), queries: make([]query, len(h.e.masters)),
+		keys: h.e.keys.ForCall(nil, h.key), args: a.args(make([]string, 0, 6)), queries: make([]query, len(h.e.masters)),
 	}
 	for i, m := range h.e.masters {
 		p.queries[i] = query{a, m, h.id}
@@ -371,7 +371,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	h.changed(m)
 	if w := h.e.waiters[m.Index]; err == nil && w.outages.any.Load() {
 		w.mu.Lock()
-		w.served(m.At(h.key.LockHash()))
+		w.served(m.At(h.key))
 		w.mu.Unlock()
 	}
 	if id != h.id || h.phase != asking || a.entry != Wait && a.entry != Upgrade {

@@ -63,6 +63,7 @@ func TestCloseWaitsForAReleaseThatHasYetToBeSent(t *testing.T) {
 						time.Sleep(time.Millisecond) // until Close waits for something
 					})
 					<-closed
+					synctest.Wait() // no caller waits for the last of several masters
 					views, _ := other.Admin().Inspect(t.Context(), "n")
 					require.Len(t, views, masters)
 					for _, v := range views {

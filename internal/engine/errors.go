@@ -161,8 +161,8 @@ func (e *ProcessLate) Lateness() string {
 }
 
 // failureOf returns what a master did not do for a lock.
-func failureOf(m *transport.Master, key wire.LockKey, err error) NodeFailure {
-	return NodeFailure{Index: m.Index, Addr: m.At(key.LockHash()).Addr(), Err: err}
+func failureOf(m *transport.Master, key string, err error) NodeFailure {
+	return NodeFailure{Index: m.Index, Addr: m.At(key).Addr(), Err: err}
 }
 
 // Reason says why a lease ended without Release, in the words of logs and of package rwlock.

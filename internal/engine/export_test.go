@@ -54,7 +54,7 @@ func (e *Engine) Held() int { return int(e.counters.held.Load()) }
 // before other servers answered and the queue was replaced. It reports whether that queue waited for a probe.
 func (e *Engine) AddBesideRepeat(name, hold string, ttl time.Duration) (waited bool) {
 	p, key := e.releases[0], e.keys.Of(name)
-	q := p.queue(key.LockHash())
+	q := p.queue(key)
 	waited = q.failures > 0 && q.underWay == 0
 	p.repeat()
 	r := &release{of: p, key: key, hold: hold, until: e.clock.Now().Add(ttl)}

@@ -66,7 +66,7 @@ func (a *acquisition) waitFailure() Kind {
 func (a *acquisition) cutOff() bool {
 	h, now := a.hold, a.hold.e.clock.Now().Mono
 	return h.e.masters.lost(func(m *transport.Master) bool {
-		return m.At(h.key.LockHash()).Failing() || h.e.waiters[m.Index].refused(h.name, now) >= refusalLasts
+		return m.At(h.key).Failing() || h.e.waiters[m.Index].refused(h.name, now) >= refusalLasts
 	})
 }
 

@@ -102,7 +102,7 @@ func (l *Lease) endByHolder() (h *hold, over error) {
 // that is down for an hour keeps no leases in memory.
 type release struct {
 	of        *releaseQueues // of the master
-	key       wire.LockKey
+	key       string
 	hold      string
 	tombstone wire.Tombstone
 	minimum   minimum
@@ -151,7 +151,7 @@ func (r *release) answered(result rueidis.RedisResult, sent clock.Instant) (had 
 		failed := failureOf(m, r.key, m.Explain(err))
 		return false, &failed
 	}
-	m.Sample(r.key.LockHash(), sent, reply.Micros)
+	m.Sample(r.key, sent, reply.Micros)
 	r.confirmed(reply)
 	return reply.Was == wire.WasGranted, nil
 }
@@ -263,16 +263,16 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}) error {
 	now := e.clock.Now()
 	r := g.on(m, now) // answers may still arrive
 	h.lease.mu.Unlock()
-	keys := e.keys.All(r.key)
+	var keys [2]string
 	var array [3]string
 	args := r.request(now).Args(array[:0])
-	result, sent := m.Do(within, e.scripts.of(m).releaseOf(h), e.keys.OfScript(&keys), wire.Vote{}, args)
+	result, sent := m.Do(within, e.scripts.of(m).releaseOf(h), e.keys.ForCall(keys[:0], r.key), wire.Vote{}, args)
 	if result.NonRedisError() != nil && within.Err() != nil {
 		silence := &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
 		if over != nil && ctx.Err() != nil { // not a failure of the master, so no backoff delays other releases
 			pending := r
 			pending.announce()
-			pending.of.queue(r.key.LockHash()).add(&pending)
+			pending.of.queue(r.key).add(&pending)
 			return g.unreleased(NodeFailures{failureOf(m, r.key, silence)}, 0)
 		}
 		result = rueidis.NewErrorResult(silence)
@@ -295,7 +295,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}) error {
 // it fails at once, as it would without the release.
 func (g *giving) calls(calls postings) postings {
 	h := g.h
-	e, lock := h.e, h.key.LockHash()
+	e, lock := h.e, h.key
 	if g.by == byTerms && h.terms.BackgroundRelease {
 		// If so many releases have no answer, the servers are slower than their clients, and the caller waits.
 		if g.unawaited = e.unawaited.Add(1) <= releasesUnderWay; !g.unawaited {
@@ -303,7 +303,7 @@ func (g *giving) calls(calls postings) postings {
 		}
 	}
 	g.withdrawUnsent()
-	keys, now, proposal := e.keys.ForCall(h.key), e.clock.Now(), e.tokens.proposalAfter(h.token())
+	keys, now, proposal := e.keys.ForCall(nil, h.key), e.clock.Now(), e.tokens.proposalAfter(h.token())
 	var args []string // mostly the same for all masters
 	var tombstone wire.Tombstone
 	for i, m := range e.masters {
@@ -331,7 +331,7 @@ func (g *giving) calls(calls postings) postings {
 func (g *giving) queue(m *transport.Master) {
 	r := g.on(m, g.h.e.clock.Now())
 	r.announce()
-	g.h.lease.mu.afterUnlock(func() { r.of.queue(r.key.LockHash()).add(&r) })
+	g.h.lease.mu.afterUnlock(func() { r.of.queue(r.key).add(&r) })
 }
 
 // on returns the release of what one master may have of the hold, under mu.
@@ -373,7 +373,7 @@ func (g *giving) withdrawUnsent() {
 	h := g.h
 	for i, m := range h.e.masters {
 		vote := h.ballot.Vote(i)
-		if vote.State == ballot.Asked && m.Withdraw(h.key.LockHash(), h.id) {
+		if vote.State == ballot.Asked && m.Withdraw(h.key, h.id) {
 			vote.Unsent()
 		}
 	}
@@ -457,8 +457,8 @@ func (g *giving) verdict() error {
 // relied on it must know.
 func (g *giving) wasGone() *Loss {
 	h := g.h
-	h.e.evictions.suspect(h.key.LockHash())
-	return &Loss{Name: h.name, Token: h.token(), Reason: Taken, by: h.e, lock: h.key.LockHash()}
+	h.e.evictions.suspect(h.key)
+	return &Loss{Name: h.name, Token: h.token(), Reason: Taken, by: h.e, lock: h.key}
 }
 
 // unreleased returns the error of a release that a quorum has not confirmed.

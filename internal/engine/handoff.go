@@ -64,7 +64,7 @@ func (v voter) post(call transport.Call, read holdReader, counted func(wire.Hold
 	h, m := v.h, v.m
 	// An answer counts for the hold that it was requested for. The acquisition may have given up that hold since.
 	id := h.id
-	call.Keys, call.Urgent, call.Replicated = h.e.keys.ForCall(h.key), true, true
+	call.Keys, call.Urgent, call.Replicated = h.e.keys.ForCall(nil, h.key), true, true
 	to := func(r rueidis.RedisResult, sent clock.Instant) {
 		reply, err := readHold(r, read)
 		a := v.answer(reply, err, sent)
@@ -106,7 +106,7 @@ func readHold(r rueidis.RedisResult, read holdReader) (wire.HoldReply, error) {
 // the scripts.
 func (v voter) answer(reply wire.HoldReply, err error, sent clock.Instant) ballot.Answer {
 	e, h, m := v.h.e, v.h, v.m
-	m.Sample(h.key.LockHash(), sent, reply.Micros)
+	m.Sample(h.key, sent, reply.Micros)
 	if err != nil {
 		return e.noAnswer(m, err)
 	}
@@ -189,7 +189,7 @@ func (v voter) handedOff(from *transport.Node, g wire.Handoff) {
 // That is taken for its time, and a message that was long under way grants what is left and no more.
 func (v voter) handoffTrust(from *transport.Node, g wire.Handoff, now clock.Instant) (clock.Instant, bool) {
 	h, m := v.h, v.m
-	latest, known := m.MaxServerTime(h.key.LockHash(), from, g.Server, now)
+	latest, known := m.MaxServerTime(h.key, from, g.Server, now)
 	left := g.TTL - time.Duration(max(latest-g.GrantedAt, 0))*time.Microsecond
 	if !known || left <= 0 || g.GrantedAt > latest || !m.Identified() {
 		return clock.Instant{}, false

@@ -24,7 +24,7 @@ type hold struct {
 	done    *doneState // of the lease; a second hold has its own until the exchange
 	id      string     // a ULID; changes where the acquisition starts again, and answers for the old id do not count
 	name    string     // of the lock
-	key     wire.LockKey
+	key     string
 	terms   *Terms
 	extra   *extra        // nil for most
 	begun   time.Duration // start of the first attempt, by the monotonic clock
@@ -223,7 +223,7 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 	}
 	switch {
 	case reason == Taken:
-		loss.by, loss.lock = h.e, h.key.LockHash()
+		loss.by, loss.lock = h.e, h.key
 		h.e.evictions.suspect(loss.lock)
 	case reason == Broken:
 	case reason == MaxHold:

@@ -136,7 +136,7 @@ func (e *Engine) Stats() Stats {
 		if a != nil && a.waiting && a.cutOff() {
 			s.Unreachable++
 		}
-		if a != nil && a.waiting && e.masters.subscriptionDown(h.key.LockHash()) {
+		if a != nil && a.waiting && e.masters.subscriptionDown(h.key) {
 			s.NoMessages++
 		}
 		h.lease.mu.Unlock()

@@ -95,7 +95,7 @@ func (a Admin) ping(ctx context.Context, m *transport.Master, shard transport.Sh
 	key, err := shard.FindKey(ctx, func(yield func(string) bool) {
 		for i := range mostNames {
 			name = fmt.Sprintf("ping:%d", i)
-			if k := a.e.keys.All(a.e.keys.Of(name)); !yield(k[1]) { // a sorted set, as the check needs it
+			if !yield(wire.AllOf(a.e.keys.Of(name))[1]) { // a sorted set, as the check needs it
 				return
 			}
 		}
@@ -118,8 +118,8 @@ const mostNames = 4096 // some name of so many is in each server's slots
 func (a Admin) view(ctx context.Context, m *transport.Master, name string) View {
 	bounded, cancel := context.WithTimeout(ctx, a.e.cfg.ReleaseTimeout)
 	defer cancel()
-	k := a.e.keys.All(a.e.keys.Of(name))
-	r, sent := m.Do(bounded, a.e.scripts.of(m).inspect, k.OfLock(), wire.Vote{}, nil)
+	k := wire.AllOf(a.e.keys.Of(name))
+	r, sent := m.Do(bounded, a.e.scripts.of(m).inspect, k[:1], wire.Vote{}, nil)
 	reply, err := wire.ReadInspect(r)
 	if err == nil {
 		err = m.At(k[0]).Replica(bounded, k[1])

@@ -168,7 +168,7 @@ func (g *group) refused(a *acquisition) error {
 	if len(g.e.masters) > 1 {
 		return nil
 	}
-	cause := g.e.masters[0].At(h.key.LockHash()).Refuses(g.e.clock.Now().Mono)
+	cause := g.e.masters[0].At(h.key).Refuses(g.e.clock.Now().Mono)
 	if cause == nil {
 		return nil
 	}

@@ -144,7 +144,7 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 // remaining waiters continue with the masters that answer, and the hook is not called for them.
 func (w *waitSets) reportUnreachable(n *transport.Node, hook Hook, cause error) {
 	for _, a := range w.all() {
-		if w.m.At(a.hold.key.LockHash()) != n || !a.cutOff() {
+		if w.m.At(a.hold.key) != n || !a.cutOff() {
 			continue
 		}
 		a.hold.lease.mu.Lock()

@@ -195,7 +195,7 @@ func (k *keeping) answered(m *transport.Master, ttl time.Duration, renewed bool,
 	}
 	if renewed { // a server without the hold answers, and renews nothing
 		answer.Status = ballot.IsGranted
-		server := m.At(h.key.LockHash())
+		server := m.At(h.key)
 		if after, ended := h.e.renewalOutages.over(server, now.Mono); ended {
 			h.e.observers.info("a server renews leases again",
 				slog.String("master", server.Addr()), slog.Duration("after", after))
@@ -292,7 +292,7 @@ func (k *keeping) regain(now clock.Instant) {
 		// can have been granted there, no matter what it has forgotten.
 		if details == "" {
 			// It waits for a master until the next renewal, and has its grant until then: no message reports it.
-			details = h.details(h.e.masters.route(h.key.LockHash()), "", wire.FormatMillis(min(k.ttl(), time.Hour)))
+			details = h.details(h.e.masters.route(h.key), "", wire.FormatMillis(min(k.ttl(), time.Hour)))
 		}
 		regain := wire.Regain{Hold: h.id, TTL: k.ttlArg(), Token: h.token(), Details: details, Trusted: trusted}
 		call := transport.Call{
@@ -453,7 +453,7 @@ func (k *keeping) logFailures() {
 	h := k.of
 	causes, _ := k.failure.(NodeFailures)
 	for _, cause := range causes {
-		server := h.e.masters[cause.Index].At(h.key.LockHash())
+		server := h.e.masters[cause.Index].At(h.key)
 		pause, due := h.e.renewalOutages.due(server, h.e.clock.Now().Mono, 0)
 		if !due {
 			continue
@@ -467,7 +467,7 @@ func (k *keeping) logFailures() {
 // countOn returns the number of trusted leases that have their locks on this server.
 func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
 	for h := range r.each {
-		on := func(m *transport.Master) bool { return m.At(h.key.LockHash()) == server }
+		on := func(m *transport.Master) bool { return m.At(h.key) == server }
 		if !h.trust.until().Passed(now) && slices.ContainsFunc(h.e.masters, on) {
 			n++
 		}
@@ -484,7 +484,7 @@ func (o *observers) warnOfAbsence(h *hold, m *transport.Master, a ballot.Answer)
 	}
 	if h.unregained++; h.unregained > expected {
 		o.warn("a lease stands without a master that does not take it back",
-			slog.String("master", m.At(h.key.LockHash()).Addr()), slog.String("lock", h.name),
+			slog.String("master", m.At(h.key).Addr()), slog.String("lock", h.name),
 			slog.Int("masters", h.ballot.Votes().Standing(h.token())))
 	}
 }

@@ -43,7 +43,7 @@ func (p *releaseQueues) queue(lock string) *releaseQueue {
 // announce counts a release that is about to be added. From here on single attempts of this process for the lock are
 // sent after the master's answer, unless its node fails: then they fail as well.
 func (r *release) announce() {
-	lock := r.key.LockHash()
+	lock := r.key
 	r.of.e.underWay.add(+1)
 	if !r.of.m.At(lock).Failing() {
 		r.onAnswer = r.of.leaving.add(lock)
@@ -78,7 +78,7 @@ func (p *releaseQueues) retry(r *release, cause error) {
 	if p.m.Permanent(cause) {
 		return
 	}
-	q := p.queue(r.key.LockHash())
+	q := p.queue(r.key)
 	q.mu.Lock()
 	defer q.unlock()
 	p.e.underWay.add(+1)
@@ -97,12 +97,12 @@ func (p *releaseQueues) repeat() {
 	p.mu.Unlock()
 	for _, q := range queues {
 		for _, r := range q.takeAll() {
-			p.queue(r.key.LockHash()).add(r)
+			p.queue(r.key).add(r)
 		}
 	}
 	for _, r := range p.recent.take(p.m, p.e.clock.Now()) {
 		p.e.underWay.add(+1)
-		p.queue(r.key.LockHash()).add(r)
+		p.queue(r.key).add(r)
 	}
 }
 
@@ -242,9 +242,9 @@ func (q *releaseQueue) sendLocked(most int, urgent bool) {
 			release.Others = append(release.Others, r.hold)
 		}
 		m.Post(transport.Call{
-			Script: e.scripts.of(m).release, Keys: e.keys.ForCall(first.key), Vote: m.Vote(proposal), Args: release.Args(nil),
-			To:     transport.ReceiverFunc(func(result rueidis.RedisResult, _ clock.Instant) { q.answered(batch, result) }),
-			Urgent: urgent, AnyServer: true,
+			Script: e.scripts.of(m).release, Keys: e.keys.ForCall(nil, first.key), Vote: m.Vote(proposal),
+			Args: release.Args(nil), Urgent: urgent, AnyServer: true,
+			To: transport.ReceiverFunc(func(result rueidis.RedisResult, _ clock.Instant) { q.answered(batch, result) }),
 		})
 	}
 	if q.underWay == 0 && len(q.waiting) == 0 { // all have expired: no answer will arrive that would end the backoff
@@ -318,7 +318,7 @@ func (x *recentReleases) note(r *release) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.all = append(x.all[max(len(x.all)-recentMost+1, 0):], release{
-		of: r.of, key: r.key, hold: r.hold, until: r.until, minimum: r.minimum, node: r.of.m.At(r.key.LockHash()),
+		of: r.of, key: r.key, hold: r.hold, until: r.until, minimum: r.minimum, node: r.of.m.At(r.key),
 	})
 }
 
@@ -331,7 +331,7 @@ func (x *recentReleases) take(m *transport.Master, now clock.Instant) (again []*
 	for _, r := range x.all {
 		switch {
 		case r.until.Passed(now): // the hold has expired by itself
-		case m.Replaced(r.node, r.key.LockHash()):
+		case m.Replaced(r.node, r.key):
 			again = append(again, &r)
 		default:
 			kept = append(kept, r)

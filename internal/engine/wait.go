@@ -66,7 +66,7 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 		h.e.waiters[m.Index].wake(h.name)
 	}
 	if cause != nil {
-		h.e.waiters[m.Index].failed(h.name, m.At(h.key.LockHash()), cause)
+		h.e.waiters[m.Index].failed(h.name, m.At(h.key), cause)
 	}
 }
 
@@ -108,14 +108,14 @@ func (a *acquisition) leave() {
 // add makes the acquisition one of the lock's waiters on this master, or asks about it again, after an answer to its
 // own request. It subscribes first, so that the subscription stands before the refresh that finds missed grants.
 func (w *waitSets) add(a *acquisition, answer schedule.Answer) {
-	w.m.Listen(a.hold.key.LockHash())
+	w.m.Listen(a.hold.key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := a.hold.name
 	s, now := w.byName[name], w.e.clock.Now().Mono
 	if s == nil {
 		s = &waitSet{
-			name: name, in: w, keys: w.e.keys.ForCall(a.hold.key), schedule: schedule.Begin(now),
+			name: name, in: w, keys: w.e.keys.ForCall(nil, a.hold.key), schedule: schedule.Begin(now),
 			waiters: make(map[*acquisition]struct{}),
 		}
 		w.byName[name] = s
@@ -340,7 +340,7 @@ func (x waiter) answered(w *waitSets, answer ballot.Answer) (askAgain bool) {
 // goOn does the work that the master has left to this client, such as the rest of an admission, which it left undone to
 // keep a call short. If this client dies first, the next refresh of any waiter does the same, so readers that could
 // enter are late by a refresh interval and do not get stuck.
-func (w *waitSets) goOn(key wire.LockKey, more wire.More) {
+func (w *waitSets) goOn(key string, more wire.More) {
 	if more == wire.MoreReads {
 		w.e.masterSet.Recheck()
 	}
@@ -348,7 +348,7 @@ func (w *waitSets) goOn(key wire.LockKey, more wire.More) {
 		return
 	}
 	w.m.Post(transport.Call{
-		Script: w.e.scripts.of(w.m).refresh, Keys: w.e.keys.ForCall(key), Vote: w.m.Vote(w.e.tokens.proposal()),
+		Script: w.e.scripts.of(w.m).refresh, Keys: w.e.keys.ForCall(nil, key), Vote: w.m.Vote(w.e.tokens.proposal()),
 		Args: wire.Refresh{}.Args(nil),
 		To: transport.ReceiverFunc(func(r rueidis.RedisResult, _ clock.Instant) {
 			if reply, err := wire.ReadRefresh(r, 0); err == nil {

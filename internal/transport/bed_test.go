@@ -141,11 +141,8 @@ func (b *bed) MaxServerTime(now clock.Instant) (micros int64, known bool) {
 
 func (b *bed) now() clock.Instant { return b.cfg.Clock.Now() }
 
-// keysOf are a lock's keys on a single master.
-func keysOf(name string) []string {
-	base := "t:{" + name + "}"
-	return []string{base, base + ":h", base + ":q", base + ":x"}
-}
+// keysOf are the keys of a call for a lock on a single master.
+func keysOf(name string) []string { return []string{"t:{" + name + "}"} }
 
 // acquireArgs are those of a try for the write lock.
 func acquireArgs(hold string, ttl time.Duration) []string {

@@ -52,6 +52,43 @@ func TestEachKeyHasTheNodeOfItsSlot(t *testing.T) {
 	})
 }
 
+// In a Cluster a call names all keys that its script may touch, so that a server refuses it while they move. The call
+// that follows names the lock twice.
+func TestACallInAClusterNamesItsKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		link := mini.NewLink()
+		var named [][]string
+		link.OnCommand(func(cmd []string) {
+			if cmd[0] == "EVALSHA" || cmd[0] == "EVAL" {
+				n, _ := strconv.Atoi(cmd[2])
+				named = append(named, cmd[3:3+n])
+			}
+		})
+		b := newBed(t, &modeClient{link.Client(t), rueidis.ClientModeCluster})
+		b.mustDo()
+		lock := keysOf("1")[0]
+		do := func(s *transport.Script, args ...string) {
+			r, _ := b.Do(t.Context(), s, []string{lock}, wire.Vote{}, args)
+			require.NoError(t, r.Error())
+		}
+		do(renew, hold(1), "60000", "1") // the server knows both scripts from here on
+		named = nil
+		do(refresh, "-")
+		do(renew, hold(1), "60000", "1")
+		mini.Miniredis().Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
+			moves := strings.HasPrefix(cmd, "EVAL") && args[2] != args[3]
+			if moves {
+				peer.WriteError("TRYAGAIN Multiple keys request during rehashing of slot")
+			}
+			return moves
+		})
+		do(renew, hold(1), "60000", "1")
+		all := []string{lock, lock + ":h", lock + ":q", lock + ":x"}
+		require.Equal(t, [][]string{all, all[:2], all[:2], {lock, lock}}, named)
+	})
+}
+
 func TestAFrozenNodeHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c := clusterBed(t, 3)

@@ -164,7 +164,7 @@ func (n *Node) send(
 			client = n.m.client
 		}
 		sent = n.m.cfg.Clock.Now()
-		r = client.Do(ctx, s.command(client.B(), mode, keys, vote, args))
+		r = client.Do(ctx, s.command(client.B(), mode, n.declared(s, mode, keys), vote, args))
 		if mode.routed {
 			n.answeredByOther()
 		}
@@ -232,9 +232,6 @@ func (s *Script) source() string {
 func (s *Script) command(
 	b rueidis.Builder, mode sendMode, keys []string, vote wire.Vote, args []string,
 ) rueidis.Completed {
-	if mode.lockOnly {
-		keys = keys[:1]
-	}
 	if mode.source {
 		vote.Check = true
 		call := b.Eval().Script(s.source()).Numkeys(int64(len(keys))).Key(keys...)
@@ -250,6 +247,22 @@ func (s *Script) command(
 	return call.Arg(vote.Arg()).Arg(args...).Build()
 }
 
+// declared returns the keys that a call names: the lock. In a Cluster it names all keys of the lock that the script may
+// touch, or the server would stop the script at a key that has moved. While they move, it names the lock twice.
+func (n *Node) declared(s *Script, mode sendMode, keys []string) []string {
+	if !n.m.cluster || s.name == scripts.Marker {
+		return keys
+	}
+	all := wire.AllOf(keys[0])
+	switch {
+	case mode.lockOnly:
+		return []string{keys[0], keys[0]}
+	case s.name == scripts.Renew:
+		all = all[:2]
+	}
+	return append(all, keys[1:]...)
+}
+
 // withoutDeadline hides a context's deadline and keeps its end.
 type withoutDeadline struct{ context.Context }
 
@@ -258,7 +271,7 @@ func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false 
 // sendMode is how a call is sent. The zero value is the first attempt.
 type sendMode struct {
 	source   bool   // with the script's source; else by its digest
-	lockOnly bool   // with the lock as the only key; else with all its keys
+	lockOnly bool   // with the lock as the only key, in a Cluster
 	routed   bool   // to the server that has the slot; else to the node
 	to       string // that server; "" if the client finds it
 	asking   bool   // that server has the slot by ASK only

@@ -180,7 +180,7 @@ func (m *Master) PostAll(calls []Call) {
 // Renew sends the renewal with the next batch to its node, the earliest expiry first. It is tried even while work that
 // nobody waits for is put off. It moves a deadline, so it counts only once the replicas have it.
 func (m *Master) Renew(r *Renewal) {
-	for !m.At(r.Key.LockHash()).replicated.renew(r) {
+	for !m.At(r.Key).replicated.renew(r) {
 	}
 }
 

@@ -90,10 +90,10 @@ func TestAScriptThatIsSentWholeLooksAtTheRunID(t *testing.T) {
 		b.Renew(done.renewal(b, 0, 7, time.Minute))
 		synctest.Wait()
 		keys, lease := keysOf("0"), []string{hold(0), "60000", "7"}
-		require.Equal(t, append([]string{"3", keys[0], keys[1], "marker", "0 set:run 30000 0"}, lease...), sent["EVALSHA"])
-		require.Equal(t, append([]string{"3", keys[0], keys[1], "marker", "0 set:run 30000 1"}, lease...), sent["EVAL"])
+		require.Equal(t, append([]string{"2", keys[0], "marker", "0 set:run 30000 0"}, lease...), sent["EVALSHA"])
+		require.Equal(t, append([]string{"2", keys[0], "marker", "0 set:run 30000 1"}, lease...), sent["EVAL"])
 		b.Do(context.Background(), refresh, append(keysOf("0"), "marker"), b.Vote(5), nil)
 		synctest.Wait()
-		require.Equal(t, "5 set:run 30000 1", sent["EVAL"][6])
+		require.Equal(t, "5 set:run 30000 1", sent["EVAL"][3])
 	})
 }

@@ -21,7 +21,7 @@ import (
 
 // renewal is one of the hold of that number, on a lock of its own.
 func (o *outcomes) renewal(b *bed, id int, token fencing.Token, left time.Duration) *transport.Renewal {
-	key := wire.LockKey(keysOf(strconv.Itoa(id))[1])
+	key := keysOf(strconv.Itoa(id))[0]
 	return &transport.Renewal{
 		Renewal:  wire.Renewal{Key: key, Hold: hold(id), TTL: "60000", Token: token},
 		Deadline: b.now().Add(left), Done: o.renewed(id),

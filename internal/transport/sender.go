@@ -361,7 +361,7 @@ func (s *sender) commands(client rueidis.Client, batch []Call, mode sendMode, di
 }
 
 func (s *sender) command(b rueidis.Builder, c *Call, mode sendMode, dials uint64) rueidis.Completed {
-	return c.Script.command(b, mode, c.Keys, s.p.n.m.current(c.Vote, dials), c.Args)
+	return c.Script.command(b, mode, s.p.n.declared(c.Script, mode, c.Keys), s.p.n.m.current(c.Vote, dials), c.Args)
 }
 
 // A call whose answer counts only with replicas is sent over a separate connection, followed by WAIT: WAIT covers the

@@ -15,7 +15,7 @@ type Renew []*Renewal
 
 // Renewal is one hold of a Renew.
 type Renewal struct {
-	Key   LockKey
+	Key   string
 	Hold  string
 	TTL   Millis
 	Token fencing.Token
@@ -30,9 +30,9 @@ func MarkOf(secret string) string {
 
 // Keys returns the keys. marker is the key of one of several masters' marker, or "".
 func (q Renew) Keys(marker string) []string {
-	keys := make([]string, 0, 2*len(q)+1)
+	keys := make([]string, 0, len(q)+1)
 	for _, r := range q {
-		keys = append(keys, r.Key.LockHash(), r.Key.Holds())
+		keys = append(keys, r.Key)
 	}
 	if marker != "" {
 		keys = append(keys, marker)

@@ -108,12 +108,10 @@ func TestKeys(t *testing.T) {
 		"orders": "p:{orders}", "a{b}c": "p:{a%7Bb%7Dc}", "a%7Bb": "p:{a%257Bb}", "": "p:{}",
 	} {
 		key := single.Of(name)
-		require.Equal(t, lock, key.LockHash())
-		require.Equal(t, lock+":h", key.Holds())
-		require.Equal(t, []string{lock, lock + ":h", lock + ":q", lock + ":x"}, single.ForCall(key))
-		require.Equal(t, []string{lock, lock + ":h", lock + ":q", lock + ":x", "p:master"}, several.ForCall(key))
-		all := several.All(key)
-		require.Equal(t, single.ForCall(key), all.OfLock())
+		require.Equal(t, lock, key)
+		require.Equal(t, []string{lock, lock + ":h", lock + ":q", lock + ":x"}, wire.AllOf(key))
+		require.Equal(t, []string{lock}, single.ForCall(nil, key))
+		require.Equal(t, []string{lock, "p:master"}, several.ForCall(nil, key))
 		id, of := single.NewHold([]byte(hold), name)
 		require.Equal(t, hold, id)
 		require.Equal(t, key, of)
@@ -126,8 +124,8 @@ func TestRenewalsOfSeveralLocks(t *testing.T) {
 	renew := wire.Renew{
 		{Key: keys.Of("a"), Hold: "h", TTL: "1000", Token: 1}, {Key: keys.Of("b"), Hold: "i", TTL: "2000", Token: 234},
 	}
-	require.Equal(t, []string{"p:{a}", "p:{a}:h", "p:{b}", "p:{b}:h", "p:master"}, renew.Keys(keys.Marker))
-	require.Equal(t, []string{"p:{a}", "p:{a}:h", "p:{b}", "p:{b}:h"}, renew.Keys(""))
+	require.Equal(t, []string{"p:{a}", "p:{b}", "p:master"}, renew.Keys(keys.Marker))
+	require.Equal(t, []string{"p:{a}", "p:{b}"}, renew.Keys(""))
 	require.Equal(t, []string{"h", "1000", "1", "i", "2000", "234"}, renew.Args())
 }
 
@@ -136,7 +134,7 @@ func TestKeysOfANamePrefix(t *testing.T) {
 	keys := wire.NewKeyspace("p*", 1)
 	require.Equal(t, `p\*:{a\[\*\?\\\]%7B*}`, keys.Pattern(`a[*?\]{`))
 	for _, name := range []string{"a", "{", "}", "%", "%7B", "a:{b}:h", "名"} {
-		got, ok := keys.NameOf(keys.Of(name).LockHash())
+		got, ok := keys.NameOf(keys.Of(name))
 		require.True(t, ok)
 		require.Equal(t, name, got)
 	}

@@ -166,18 +166,15 @@ func (p *Player) note(format string, args ...any) {
 	p.log = append(p.log, fmt.Sprintf("[%d] ", p.us)+fmt.Sprintf(format, args...))
 }
 
-// run runs a script. The first argument of most is the vote; alone leaves out all keys but the lock's.
+// run runs a script. The first argument of most is the vote; alone names the lock twice.
 func (p *Player) run(s step, args []any) ([]any, error) {
 	name := scripts.Name(s.Do)
-	keys := lockKeys
+	keys := lockKeys[:1]
 	if name == scripts.Renew {
-		keys = nil
-		for range len(args) / 3 {
-			keys = append(keys, lockKeys[:2]...)
-		}
+		keys = slices.Repeat(keys, len(args)/3)
 	}
-	if s.Alone && !p.m.several && (name != scripts.Renew || len(keys) == 2) {
-		keys = lockKeys[:1]
+	if s.Alone && !p.m.several && len(keys) == 1 {
+		keys = slices.Repeat(keys, 2)
 	}
 	vote := "0"
 	if p.m.several {

@@ -188,7 +188,7 @@ func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
 		return []*part{{lock: t.lock(c.Keys[0]), name: name, args: args}}
 	}
 	for i := 0; i+2 < len(args); i += 3 {
-		lock := t.lock(c.Keys[min(i/3*2, len(c.Keys)-1)])
+		lock := t.lock(c.Keys[i/3])
 		at := slices.IndexFunc(parts, func(p *part) bool { return p.lock == lock })
 		if at < 0 {
 			at, parts = len(parts), append(parts, &part{lock: lock, name: name})
