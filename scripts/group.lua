@@ -48,14 +48,15 @@ local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock
 -- A set reads all locks before it writes to one.
 local found, first, last, refused = {}, nil, members, nil
 for i = 1, tonumber(ARGV[2]) and 0 or members do
-  local id, h = ARGV[4 + i], pcall('HMGET', KEYS[i], 'w', 'n', 't')
-  local holder, its, since = string.match(not first and h[1] or '', '^(%S+) (%d+) (%d+)')
+  local h = pcall('HMGET', KEYS[i], 'w', 'n', 't')
   found[i] = h
-  if holder and holder ~= id and its - ms > 0 and sub(h[2] or ' 0', -2) == ' 0' then
-    local has = call('HMGET', KEYS[i], 'd', 'e', id)
-    if not has[3] then -- else acquire.lua says what became of it
+  if h[1] and not first and sub(h[2] or ' 0', -2) == ' 0' then
+    local holder, its, since = string.match(h[1], '^(%S+) (%d+) (%d+)')
+    local id, left = ARGV[4 + i], holder and its - ms or 0
+    local has = holder ~= id and left > 0 and call('HMGET', KEYS[i], 'd', 'e', id)
+    if has and not has[3] then -- else acquire.lua says what became of it
       first, last = i, ARGV[2] == 'none' and 0 or i - 1
-      refused = format('2 0 %d %s %s %d %d ', its - ms, usText, holder, its - ms, ms - since)
+      refused = format('2 0 %d %s %s %d %d ', left, usText, holder, left, ms - since)
       refused = refused .. (has[1] or '') .. (has[2] or '')
     end
   end
