@@ -204,7 +204,7 @@ func TestUncontendedAllocations(t *testing.T) {
 	if testkit.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	for masters, most := range map[int]float64{3: 36, 5: 47} {
+	for masters, most := range map[int]float64{3: 34, 5: 44} {
 		var servers []*testredis.Server
 		for range masters {
 			servers = append(servers, testredis.Start(t))

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
@@ -68,6 +69,7 @@ type Engine struct {
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
 	unawaited      atomic.Int64 // releases of WithBackgroundRelease that no quorum has answered
 	tokens         tokens
+	described      [fencing.Write + 1]atomic.Pointer[description] // the last one of each mode
 	scripts        scriptSets
 	timers         *timerqueue.Queue
 	timeouts       timeouts // of the goroutines that call

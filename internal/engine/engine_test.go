@@ -175,6 +175,22 @@ func twoEngines(t *testing.T, masters int, ttl time.Duration) (one, two *engine.
 	return newEngine(t, ttl, clients[0]...), newEngine(t, ttl, clients[1]...)
 }
 
+// A hold is described by its own terms, whatever the hold before it had.
+func TestDetailsAreThoseOfTheHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := twoEngines(t, 1, settings.Default().Lock.TTL)
+		for _, meta := range []string{"a", "b"} {
+			var l engine.Lease
+			request := writing(0)
+			request.Terms.Meta = meta
+			require.NoError(t, e.Acquire(t.Context(), &l, request))
+			views, _ := e.Admin().Inspect(t.Context(), "n")
+			require.Equal(t, meta, views[0].Holders[0].Meta)
+			require.NoError(t, l.Release(t.Context()))
+		}
+	})
+}
+
 // F13, from the inside: whatever becomes of an acquisition, the engine's books are empty after it.
 func TestNothingStaysInTheBooks(t *testing.T) {
 	const ttl = 10 * time.Second

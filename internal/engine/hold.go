@@ -77,8 +77,21 @@ func (h *hold) details(route wire.Route, converts string, claim wire.Millis) str
 	d := wire.Details{Mode: h.mode, HandoffTTL: claim, Converts: converts, Route: route, Meta: h.terms.Meta}
 	if h.extra != nil {
 		d.Owner, d.Block = h.extra.owner, h.extra.shared.block
+		return d.Text()
 	}
-	return d.Text()
+	described := &h.e.described[h.mode]
+	last := described.Load()
+	if last == nil || last.details != d {
+		last = &description{d, d.Text()}
+		described.Store(last)
+	}
+	return last.text
+}
+
+// description is the text of details. Mostly all holds of an engine in one mode have the same.
+type description struct {
+	details wire.Details
+	text    string
 }
 
 // phase is the phase of a hold. It only moves forward.
