@@ -61,7 +61,6 @@
 // front, for real servers, so every fault exists in both worlds:
 //
 //	proxy := testredis.NewProxy(t, srv.Addr())       // proxy.Addr(), proxy.Client(t), proxy.Option()
-//	proxy.Retarget(other.Addr())                     // where new connections go from now on
 //
 // In a deployment, where clients learn the addresses from the servers, a link carries every connection of its clients:
 //

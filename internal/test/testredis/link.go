@@ -460,9 +460,7 @@ func (g *gate) latency(dir Direction) time.Duration {
 type Proxy struct {
 	*Link
 	listener net.Listener
-
-	mu     sync.Mutex
-	target string
+	target   string
 }
 
 // NewProxy listens on a free port and carries connections to target. It ends with the test.
@@ -489,18 +487,8 @@ func NewProxy(t testing.TB, target string) *Proxy {
 // Addr returns the host:port that clients use.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Retarget makes new connections go to another server, as a failover behind one address does.
-func (p *Proxy) Retarget(target string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.target = target
-}
-
 func (p *Proxy) dialTarget(ctx context.Context, _ string) (net.Conn, error) {
-	p.mu.Lock()
-	target := p.target
-	p.mu.Unlock()
-	return new(net.Dialer).DialContext(ctx, "tcp", target)
+	return new(net.Dialer).DialContext(ctx, "tcp", p.target)
 }
 
 func (p *Proxy) accept() {
