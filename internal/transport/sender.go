@@ -107,7 +107,10 @@ func (s *sender) send(batch []Call) {
 		return
 	}
 	inSet := func(c Call) bool { return c.Set != nil }
-	if !s.p.replicates && (len(batch) >= groupLeast || slices.ContainsFunc(batch, inSet)) {
+	if !s.p.replicates && !s.p.n.separated.Load() && slices.ContainsFunc(batch, inSet) {
+		batch = withSets(s.p.n.m, batch)
+	}
+	if len(batch) >= groupLeast && !s.p.replicates {
 		batch = grouped(s.p.n, batch)
 	}
 	for unsent := (parcels{{calls: batch}}); len(unsent) > 0; {
@@ -138,25 +141,42 @@ func (s *sender) repeats(c Call) bool {
 	return true
 }
 
-// grouped returns the calls of a batch with groups in place of their members. A group has releases and then acquires,
-// and comes before other acquires, which may be for what it releases.
-func grouped(n *Node, calls []Call) []Call {
-	var releases, acquires, set []*Call
-	var others []Call
-	fits := func(c *Call, members []*Call) bool { return len(members) == 0 || c.like(members[0]) }
-	endSet := func() {
-		others = appendGroups(others, n.m, set, 2)
+// withSets returns the calls of a batch with groups in place of the members of sets.
+func withSets(m *Master, calls []Call) (all []Call) {
+	var set []*Call
+	end := func() {
+		if len(set) > 1 {
+			all, set = append(all, groupOf(m, set)), nil
+		}
+		for _, c := range set {
+			all = append(all, *c)
+		}
 		set = nil
 	}
 	for i := range calls {
 		c := &calls[i]
-		if len(set) > 0 && c.Set != set[0].Set {
-			endSet()
+		if len(set) > 0 && (c.Set != set[0].Set || len(set) == groupMost) {
+			end()
 		}
-		switch joins := c.Script.joins(c.Args); {
-		case joins && c.Set != nil && !n.separated.Load() && fits(c, set):
+		if c.Set != nil && c.Script.joins(c.Args) && (len(set) == 0 || c.like(set[0])) {
 			set = append(set, c)
-		case !joins || c.Set != nil || !fits(c, releases) || !fits(c, acquires):
+		} else {
+			all = append(all, *c)
+		}
+	}
+	end()
+	return all
+}
+
+// grouped returns the calls of a batch with groups in place of their members. A group has releases and then acquires,
+// and comes before other acquires, which may be for what it releases. Without a group the calls keep their order.
+func grouped(n *Node, calls []Call) []Call {
+	var releases, acquires []*Call
+	var others []Call
+	fits := func(c *Call, members []*Call) bool { return len(members) == 0 || c.like(members[0]) }
+	for i := range calls {
+		switch c := &calls[i]; {
+		case !c.Script.joins(c.Args) || c.Set != nil || !fits(c, releases) || !fits(c, acquires):
 			others = append(others, *c)
 		case c.Script.name == scripts.Release:
 			releases = append(releases, c)
@@ -164,30 +184,25 @@ func grouped(n *Node, calls []Call) []Call {
 			acquires = append(acquires, c)
 		}
 	}
-	endSet()
-	members, least := append(releases, acquires...), groupLeast
-	if !n.groups(len(members)) {
-		least = groupMost + 1
+	members := append(releases, acquires...)
+	if len(members) < groupLeast || !n.groups(len(members)) {
+		return calls
 	}
 	at := slices.IndexFunc(others, func(c Call) bool { return c.Script.name == scripts.Acquire || c.members != nil })
 	if at < 0 {
 		at = len(others)
 	}
-	return slices.Insert(others, at, appendGroups(nil, n.m, members, least)...)
-}
-
-// appendGroups appends the groups of these members, and the members where they are fewer than least.
-func appendGroups(calls []Call, m *Master, members []*Call, least int) []Call {
 	for part := range slices.Chunk(members, groupMost) {
-		if len(part) >= least {
-			calls = append(calls, groupOf(m, part))
-			continue
-		}
-		for _, c := range part {
-			calls = append(calls, *c)
+		if len(part) < groupLeast {
+			for _, c := range part {
+				others = append(others, *c)
+			}
+		} else {
+			others = slices.Insert(others, at, groupOf(n.m, part))
+			at++
 		}
 	}
-	return calls
+	return others
 }
 
 // like reports whether two calls may be members of one group: they have the same vote but for the proposal, and two
