@@ -244,6 +244,11 @@ func TestACountWithoutRecordsKeepsNoHoldOut(t *testing.T) {
 		require.EqualValues(e.t, 1, e.status(acquire(writer("02"))))
 		require.EqualValues(e.t, 1, e.status(release("02", 0)))
 		e.onlyTokensStay()
+
+		e.run(acquire(reader("01")))
+		e.lose("")
+		e.run(acquire(reader("02")))
+		require.EqualValues(e.t, 1, e.status(tryAcquire(writer("03").converting("02"))), "nor an index of them an upgrade")
 	})
 }
 
