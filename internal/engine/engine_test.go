@@ -63,7 +63,9 @@ func TestCloseWaitsForAReleaseThatHasYetToBeSent(t *testing.T) {
 						time.Sleep(time.Millisecond) // until Close waits for something
 					})
 					<-closed
-					synctest.Wait() // no caller waits for the last of several masters
+					if masters > 1 { // no caller waits for the last
+						synctest.Wait()
+					}
 					views, _ := other.Admin().Inspect(t.Context(), "n")
 					require.Len(t, views, masters)
 					for _, v := range views {
