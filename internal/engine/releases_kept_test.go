@@ -2,8 +2,14 @@ package engine
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/timerqueue"
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // So many releases wait for a server, and no more. The others have failed, and Close does not wait for them.
@@ -22,4 +28,25 @@ func TestReleasesKeptForAServer(t *testing.T) {
 	require.EqualValues(t, releasesKept, e.underWay.n.Load())
 	require.EqualValues(t, more, e.counters.unconfirmed.Load())
 	require.Equal(t, more, left, "no attempt waits for them")
+}
+
+// Calls that fail one after the other do not put off the probe that the first of them has set.
+func TestAProbeIsNotPutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clock.System()
+		e := &Engine{clock: c, timers: timerqueue.New(c, func(clock.Instant) {})}
+		e.tokens.masters = make(masters, 1)
+		stop := make(chan struct{})
+		defer close(stop)
+		go e.timers.Run(stop)
+		q := &releaseQueue{p: &releaseQueues{e: e}, n: new(transport.Node)}
+		q.mu.Lock()
+		for range 20 {
+			q.backOffLocked()
+		}
+		q.unlock()
+		time.Sleep(transport.BackoffMin)
+		synctest.Wait()
+		require.Zero(t, e.timers.Len())
+	})
 }

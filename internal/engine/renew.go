@@ -191,7 +191,7 @@ func (k *keeping) answered(m *transport.Master, ttl time.Duration, renewed bool,
 		if transport.StaleMarker(err) {
 			h.e.masterSet.Recheck()
 		}
-		k.note(m, m.Explain(err))
+		k.note(m, m.Explain(err), true)
 	}
 	if renewed { // a server without the hold answers, and renews nothing
 		answer.Status = ballot.IsGranted
@@ -371,13 +371,11 @@ func (k *keeping) whyExpired(now clock.Instant) (Reason, error) {
 	switch {
 	case k.failure != nil:
 		// Masters that do not stand by the lease do not fail, but without them fewer failures are enough to lose it.
-		k.noteOthers(func(master int) error {
-			vote := k.of.ballot.Vote(master)
-			if vote.Counts() && vote.Token == k.of.token() {
-				return nil
+		for i, m := range k.of.e.masters {
+			if vote := k.of.ballot.Vote(i); !vote.Counts() || vote.Token != k.of.token() {
+				k.note(m, cmp.Or(vote.Err, errNotThere), false) // why its last request failed
 			}
-			return cmp.Or(vote.Err, errNotThere) // why its last request failed
-		})
+		}
 		return Unreachable, k.failure
 	case k.due != clock.Never:
 		return Paused, nil // a renewal was due long before and this process did not start it
@@ -387,28 +385,19 @@ func (k *keeping) whyExpired(now clock.Instant) (Reason, error) {
 }
 
 // note records why a master did not renew, as a cause of a round that stalls, and of a loss. The answer may arrive
-// after its round is over; it is still the best reason known. Callers receive these errors, so a recorded slice is
-// never modified.
-func (k *keeping) note(m *transport.Master, err error) {
+// after its round is over; it is still the best reason known. What is known already stays, unless the reason is an
+// answer. Callers receive these errors, so a recorded slice is never modified.
+func (k *keeping) note(m *transport.Master, err error, answer bool) {
 	known, _ := k.failure.(NodeFailures)
 	i, found := known.find(m.Index)
+	if found && !answer {
+		return
+	}
 	if known = slices.Clone(known); !found {
 		known = slices.Insert(known, i, NodeFailure{})
 	}
 	known[i] = failureOf(m, k.of.key, err)
 	k.failure = known
-}
-
-// noteOthers records what err says of the masters whose failure is not known. nil is no failure.
-func (k *keeping) noteOthers(err func(master int) error) {
-	known, _ := k.failure.(NodeFailures)
-	for i, m := range k.of.e.masters {
-		if _, found := known.find(i); !found {
-			if err := err(i); err != nil {
-				k.note(m, err)
-			}
-		}
-	}
 }
 
 // noteAnswer removes the failure of a master that renews again.
@@ -432,12 +421,11 @@ func (k *keeping) noteSilence(now clock.Instant) {
 	if by := h.e.timers.Delayed(sent, now.Mono); by > silent.After/lateShare {
 		silence = &ProcessLate{By: by, Silence: silent}
 	}
-	k.noteOthers(func(master int) error {
-		if h.ballot.Votes().OwesRenewal(master) {
-			return silence
+	for i, m := range h.e.masters {
+		if h.ballot.Votes().OwesRenewal(i) {
+			k.note(m, silence, false)
 		}
-		return nil
-	})
+	}
 	if k.failure == nil {
 		k.failure = silence
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -116,7 +117,8 @@ type releaseQueue struct {
 	underWay int // holds in calls that have no answer so far
 	failures int // in a row
 	timer    timerqueue.Timer
-	onAnswer []func() // of releases, to be called when mu is unlocked
+	probe    time.Duration // when the timer fires, or 0
+	onAnswer []func()      // of releases, to be called when mu is unlocked
 }
 
 // These constants bound what is sent. When a crowd gives up at once, the releases that have to wait are sent together,
@@ -193,6 +195,7 @@ func (q *releaseQueue) takeAll() (waiting []*release) {
 	defer q.mu.Unlock()
 	waiting, q.waiting, q.failures = q.waiting, nil, 0
 	q.p.e.timers.Cancel(&q.timer)
+	q.probe = 0
 	return waiting
 }
 
@@ -210,13 +213,17 @@ func (q *releaseQueue) backOffLocked() {
 	if until, cause := q.n.Backoff(now); cause != nil {
 		at = max(at, until)
 	}
-	q.p.e.timers.SetEarlier(&q.timer, q, at)
+	if q.probe == 0 || at < q.probe {
+		q.probe = at
+		q.p.e.timers.Set(&q.timer, q, at)
+	}
 }
 
 // Fire sends one probe if the last call failed, and else all that releasesUnderWay permits.
 func (q *releaseQueue) Fire(clock.Instant) {
 	q.mu.Lock()
 	defer q.unlock()
+	q.probe = 0
 	most := releasesUnderWay
 	if q.failures > 0 {
 		most = q.underWay + 1

@@ -51,17 +51,8 @@ func New(c clock.Clock, jump func(now clock.Instant)) *Queue {
 }
 
 // Set sets the timer to a time of the monotonic clock.
-func (q *Queue) Set(t *Timer, target Target, at time.Duration) { q.put(t, target, at, false) }
-
-// SetEarlier sets the timer unless it is already set to an earlier time.
-func (q *Queue) SetEarlier(t *Timer, target Target, at time.Duration) { q.put(t, target, at, true) }
-
-func (q *Queue) put(t *Timer, target Target, at time.Duration, onlyEarlier bool) {
+func (q *Queue) Set(t *Timer, target Target, at time.Duration) {
 	q.mu.Lock()
-	if onlyEarlier && t.index != 0 && q.timers[t.index-1].at <= at {
-		q.mu.Unlock()
-		return
-	}
 	if t.target = target; t.index == 0 {
 		q.timers = append(q.timers, entry{})
 		q.timers.up(len(q.timers)-1, entry{at, t})

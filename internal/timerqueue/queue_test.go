@@ -25,10 +25,9 @@ func (a *alarm) Fire(now clock.Instant) { a.ring(now.Mono) }
 
 type queue struct{ q *timerqueue.Queue }
 
-func (s queue) Set(a *alarm, at time.Duration)    { s.q.Set(&a.Timer, a, at) }
-func (s queue) Hasten(a *alarm, at time.Duration) { s.q.SetEarlier(&a.Timer, a, at) }
-func (s queue) Cancel(a *alarm)                   { s.q.Cancel(&a.Timer) }
-func (s queue) Run(stop <-chan struct{})          { s.q.Run(stop) }
+func (s queue) Set(a *alarm, at time.Duration) { s.q.Set(&a.Timer, a, at) }
+func (s queue) Cancel(a *alarm)                { s.q.Cancel(&a.Timer) }
+func (s queue) Run(stop <-chan struct{})       { s.q.Run(stop) }
 
 // bell notes which alarms have rung, and when.
 type bell struct {
@@ -94,7 +93,7 @@ func TestAlarmsRingInOrderAndOnTime(t *testing.T) {
 	})
 }
 
-// An alarm that is set again rings once, at the new time; hastened, at the earlier of the two.
+// An alarm that is set again rings once, at the new time.
 func TestAlarmsAreMoved(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -105,14 +104,8 @@ func TestAlarmsAreMoved(t *testing.T) {
 		{"later", func(s queue, a *alarm) { s.Set(a, time.Minute) }, []time.Duration{time.Minute}},
 		{"earlier", func(s queue, a *alarm) { s.Set(a, time.Second) }, []time.Duration{time.Second}},
 		{"into the past", func(s queue, a *alarm) { s.Set(a, -1) }, []time.Duration{0}},
-		{"hastened", func(s queue, a *alarm) { s.Hasten(a, time.Second) }, []time.Duration{time.Second}},
-		{"not hastened", func(s queue, a *alarm) { s.Hasten(a, time.Minute) }, []time.Duration{10 * time.Second}},
 		{"cancelled", func(s queue, a *alarm) { s.Cancel(a) }, nil},
 		{"cancelled twice", func(s queue, a *alarm) { s.Cancel(a); s.Cancel(a) }, nil},
-		{"cancelled and hastened", func(s queue, a *alarm) {
-			s.Cancel(a)
-			s.Hasten(a, time.Minute)
-		}, []time.Duration{time.Minute}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -163,20 +156,14 @@ func TestScheduleAgainstAModel(t *testing.T) {
 		for range 5000 {
 			i, now := random.IntN(len(alarms)), time.Since(start)
 			at := now + 1 + time.Duration(random.Int64N(int64(3*time.Second)))
-			old, set := due[i]
-			switch random.IntN(4) {
+			switch random.IntN(3) {
 			case 0:
 				s.Set(alarms[i], at)
 				due[i] = at
 			case 1:
-				s.Hasten(alarms[i], at)
-				if !set || at < old {
-					due[i] = at
-				}
-			case 2:
 				s.Cancel(alarms[i])
 				delete(due, i)
-			case 3:
+			case 2:
 				time.Sleep(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
 				now = time.Since(start)
 				want := takeDue(due, now)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -224,23 +225,14 @@ var connectionRefusals = [][]byte{[]byte("-ERR max number of clients"), []byte("
 func (g *greeting) check(conn net.Conn, read []byte, err error) error {
 	g.text = append(g.text, read...)
 	line, more, whole := bytes.Cut(g.text, []byte("\r\n"))
-	switch refusal := begins(line, connectionRefusals); {
+	begins := func(with []byte) bool { return bytes.HasPrefix(line, with) || bytes.HasPrefix(with, line) }
+	switch refusal := slices.ContainsFunc(connectionRefusals, begins); {
 	case !refusal || len(more) > 0:
 		*g = greeting{done: true}
 	case err != nil && whole:
 		return &net.OpError{Op: "dial", Addr: conn.RemoteAddr(), Err: errors.New(string(line[1:]))}
 	}
 	return err
-}
-
-// begins reports whether the line, as far as it has been read, begins with one of the texts.
-func begins(line []byte, with [][]byte) bool {
-	for _, w := range with {
-		if bytes.HasPrefix(line, w) || bytes.HasPrefix(w, line) {
-			return true
-		}
-	}
-	return false
 }
 
 // coalescingConn sends the commands of many callers in few writes. One goroutine of the client writes for all callers.

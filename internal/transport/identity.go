@@ -77,9 +77,6 @@ type unread struct {
 // untilRead returns for how long calls wait now, because the connection to one of several masters was opened after its
 // marker was read: the master would refuse them. For each connection they wait once, within the node timeout.
 func (c *connections) untilRead(now time.Duration) time.Duration {
-	if c.cfg.Quarantine == 0 {
-		return 0
-	}
 	dials := c.Dials()
 	if c.identity.Load().dials == dials {
 		return 0

@@ -40,10 +40,6 @@ type subscriptionState struct {
 	down    bool // messages are not available
 }
 
-func (l *listener) start() {
-	l.once.Do(func() { l.m.cfg.Spawn(func() { l.supervise(l.n.life) }) })
-}
-
 // look asks whether the connection still leads to the right server.
 func (l *listener) look() {
 	select {
@@ -159,8 +155,10 @@ func (l *listener) subscribe(
 			l.m.cfg.OnMoved(l.m)
 			return "", false
 		}
+		// The server may answer calls while attempts to listen fail one after the other.
+		answers := failed.n >= passingFailures && !FromCluster(err) && l.n.clock.answeredSince(failed.since)
 		lasts := l.m.Permanent(err)
-		if lasts || silent || l.answeredOtherwise(failed, err) {
+		if lasts || silent || answers {
 			l.subscribeFailed(err)
 		}
 		if !lasts {
@@ -203,11 +201,6 @@ func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subs
 
 // passingFailures is how many consecutive failures are taken for a lost connection that can be restored.
 const passingFailures = 2
-
-// answeredOtherwise reports whether the server keeps answering calls while attempts to listen fail one after the other.
-func (l *listener) answeredOtherwise(failed failures, err error) bool {
-	return failed.n >= passingFailures && !FromCluster(err) && l.n.clock.answeredSince(failed.since)
-}
 
 // subscribeFailed records that messages are not available although the server answers, and reports it once.
 func (l *listener) subscribeFailed(err error) {

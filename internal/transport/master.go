@@ -119,6 +119,15 @@ func (m *Master) EstimateServerTime(key string, now clock.Instant) (micros int64
 	return m.At(key).clock.estimate(now)
 }
 
+// estimate returns the time that the server's clock shows when a request that is sent now reaches it. It assumes that
+// the request takes as long as the request of the sample, at whose arrival the clock showed micros. Unlike upperBound
+// it is an estimate, and too small after this machine was suspended.
+func (s *serverClock) estimate(now clock.Instant) (micros int64, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.micros + max(now.Mono-s.sent.Mono, 0).Microseconds(), s.micros != 0
+}
+
 // MaxServerTime returns the largest time, in microseconds, that the clock of the key's server can show now. It is known
 // only if a message that arrived from the node, and that names process as its sender, came from that server itself,
 // because replicas forward messages.
@@ -128,6 +137,19 @@ func (m *Master) MaxServerTime(key string, from *Node, process string, now clock
 		return 0, false
 	}
 	return n.clock.upperBound(now)
+}
+
+// upperBound returns the largest time that the server's clock can show now. The clock showed at most micros when the
+// request was sent. Since then it has run at most drift faster than whichever clock of this machine advanced further:
+// the monotonic clock stands still in a suspended machine, and the wall clock may be set. For a moment before that
+// request, micros is the bound.
+func (s *serverClock) upperBound(now clock.Instant) (micros int64, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.micros == 0 {
+		return 0, false
+	}
+	return s.micros + s.drift.Stretch(max(now.AtMostSince(s.sent), 0)).Microseconds() + 1, true
 }
 
 // Run sends the posted calls until the engine gives up on the masters. After that nothing is sent.
@@ -245,7 +267,7 @@ func (c *Detached) Err() error {
 // Cluster are unknown it has no effect, and has to be called again when OnMoved is called.
 func (m *Master) Listen(key string) {
 	if l := m.listenerOf(key); l != nil {
-		l.start()
+		l.once.Do(func() { m.cfg.Spawn(func() { l.supervise(l.n.life) }) })
 	}
 }
 

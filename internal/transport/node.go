@@ -269,25 +269,3 @@ func (s *serverClock) answeredSince(t time.Duration) bool {
 	defer s.mu.Unlock()
 	return s.sent.Mono > t
 }
-
-// estimate returns the time that the server's clock shows when a request that is sent now reaches it. It assumes that
-// the request takes as long as the request of the sample, at whose arrival the clock showed micros. Unlike upperBound
-// it is an estimate, and too small after this machine was suspended.
-func (s *serverClock) estimate(now clock.Instant) (micros int64, known bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.micros + max(now.Mono-s.sent.Mono, 0).Microseconds(), s.micros != 0
-}
-
-// upperBound returns the largest time that the server's clock can show now. The clock showed at most micros when the
-// request was sent. Since then it has run at most drift faster than whichever clock of this machine advanced further:
-// the monotonic clock stands still in a suspended machine, and the wall clock may be set. For a moment before that
-// request, micros is the bound.
-func (s *serverClock) upperBound(now clock.Instant) (micros int64, known bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.micros == 0 {
-		return 0, false
-	}
-	return s.micros + s.drift.Stretch(max(now.AtMostSince(s.sent), 0)).Microseconds() + 1, true
-}

@@ -169,7 +169,13 @@ func (p *pipeline) sendGathered() {
 func (p *pipeline) withdraw(is func(Call) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.calls.withdraw(is) || p.first.withdraw(is) || p.gathered.withdraw(is)
+	for _, q := range []*callQueue{&p.calls, &p.first, &p.gathered} {
+		if i := slices.IndexFunc(*q, is); i >= 0 {
+			*q = slices.Delete(*q, i, i+1)
+			return true
+		}
+	}
+	return false
 }
 
 // renew returns false if the pipeline has ended.
@@ -271,7 +277,10 @@ func (p *pipeline) take(into []Call) (batch []Call, renews bool, later time.Dura
 	later = clock.Never
 	unread := false
 	if p.mayTake() {
-		wait := p.n.m.untilRead(now.Mono)
+		var wait time.Duration
+		if p.n.m.cfg.Quarantine > 0 {
+			wait = p.n.m.untilRead(now.Mono)
+		}
 		unread = wait > 0 && !p.n.Failing()
 		if unread && len(p.first) == 0 {
 			later = wait
@@ -365,12 +374,4 @@ func (q *callQueue) take(batch []Call, most int) []Call {
 		*q = nil
 	}
 	return batch
-}
-
-func (q *callQueue) withdraw(is func(Call) bool) bool {
-	i := slices.IndexFunc(*q, is)
-	if i >= 0 {
-		*q = slices.Delete(*q, i, i+1)
-	}
-	return i >= 0
 }

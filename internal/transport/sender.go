@@ -24,8 +24,8 @@ type sender struct {
 	replaced []Call                 // of the batch, to be sent again over the connection that was opened meanwhile
 	lag      *Unreplicated          // why the last batch does not count; a pipeline with replicas has one sender
 
-	// The context of the batches, which timer ends. A callee may look at it after its call, so it is never reset: after
-	// an end comes a new one.
+	// The context of the batches, which timer ends after the batch timeout: it must show no deadline. A callee may look
+	// at it after its call, so it is never reset: after an end comes a new one.
 	ctx    context.Context
 	cancel context.CancelFunc
 	timer  *time.Timer
@@ -78,32 +78,25 @@ func (s *sender) rest(later time.Duration) bool {
 	}
 }
 
-// begin returns the context of the next batch, which ends after the batch timeout, or with the pipeline. It shows no
-// deadline. The package documentation gives the reason.
-func (s *sender) begin() context.Context {
-	timeout := s.p.n.m.cfg.BatchTimeout
-	if s.ctx == nil {
+// send sends the batch, and sends the calls that did not run once more in another mode.
+func (s *sender) send(batch []Call) {
+	if timeout := s.p.n.m.cfg.BatchTimeout; s.ctx == nil {
 		s.ctx, s.cancel = context.WithCancel(s.sending)
 		s.timer = time.AfterFunc(timeout, s.cancel)
 	} else {
 		s.timer.Reset(timeout)
 	}
-	return s.ctx
-}
-
-// end ends the use of the context by a batch.
-func (s *sender) end() {
-	if !s.timer.Stop() {
-		s.ctx = nil // its end is not ours any more
-	}
-}
-
-// send sends the batch, and sends the calls that did not run once more in another mode.
-func (s *sender) send(batch []Call) {
-	ctx := s.begin()
-	defer s.end()
+	ctx := s.ctx
+	defer func() {
+		if !s.timer.Stop() {
+			s.ctx = nil // its end is not ours any more
+		}
+	}()
 	if s.lag != nil && !s.hasCaughtUp(ctx) {
-		s.refuse(batch)
+		now := s.p.n.m.cfg.Clock.Now()
+		for _, c := range batch {
+			c.To.Receive(rueidis.NewErrorResult(&NotSent{Cause: s.lag}), now)
+		}
 		return
 	}
 	inSet := func(c Call) bool { return c.Set != nil }
@@ -376,7 +369,11 @@ func (s *sender) commands(client rueidis.Client, batch []Call, mode sendMode, di
 }
 
 func (s *sender) command(b rueidis.Builder, c *Call, mode sendMode, dials uint64) rueidis.Completed {
-	return c.Script.command(b, mode, s.p.n.declared(c.Script, mode, c.Keys), s.p.n.m.current(c.Vote, dials), c.Args)
+	vote := c.Vote
+	if s.p.n.m.cfg.Quarantine > 0 {
+		vote = s.p.n.m.current(vote, dials)
+	}
+	return c.Script.command(b, mode, s.p.n.declared(c.Script, mode, c.Keys), vote, c.Args)
 }
 
 // A call whose answer counts only with replicas is sent over a separate connection, followed by WAIT: WAIT covers the
@@ -415,14 +412,6 @@ func (s *sender) hasCaughtUp(ctx context.Context) bool {
 	}
 	s.lag = nil
 	return true
-}
-
-// refuse completes calls that are not sent because of the replicas.
-func (s *sender) refuse(batch []Call) {
-	now := s.p.n.m.cfg.Clock.Now()
-	for _, c := range batch {
-		c.To.Receive(rueidis.NewErrorResult(&NotSent{Cause: s.lag}), now)
-	}
 }
 
 // roundTripReplicated sends the calls, followed by WAIT on the same connection. Calls that another server may have to
@@ -499,13 +488,12 @@ func (s *sender) confirmed(results []rueidis.RedisResult) (replies []rueidis.Red
 	return results, &short
 }
 
-// current returns a vote adjusted to the connections that are open now. A vote that was made for an earlier connection
-// and has waited since becomes a vote of a client that has not seen the marker. A vote of such a client that has waited
-// until the marker was read names it.
+// current adjusts the vote for one of several masters to the connections that are open now. If it was made for an
+// earlier connection and has waited since, it becomes that of a client that has not seen the marker. That of such a
+// client names the marker if that was read meanwhile.
 func (c *connections) current(vote wire.Vote, dials uint64) wire.Vote {
 	id := c.identity.Load()
 	switch {
-	case c.cfg.Quarantine == 0:
 	case id.dials == dials && vote.Seen == wire.SeenNone:
 		vote.Seen = id.vote.Seen
 	case id.dials != dials && vote.Seen == id.vote.Seen:

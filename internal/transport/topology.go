@@ -68,17 +68,12 @@ func (t *topology) watchSlots() {
 		// hand-offs are slower, so the next looks follow soon, up to the longest gap once.
 		lastTry := gap == slotsGapMost
 		gap = min(2*gap, slotsGapMost)
-		direct := t.allDirect()
+		s := t.slots.Load()
+		direct := s == nil || !slices.ContainsFunc(*s, func(r slotRange) bool { return !r.node.direct })
 		if known && (direct || lastTry) && t.calm(timer) && direct {
 			gap = slotsGap
 		}
 	}
-}
-
-// allDirect reports whether the client has a connection to every server that owns slots.
-func (t *topology) allDirect() bool {
-	s := t.slots.Load()
-	return s == nil || !slices.ContainsFunc(*s, func(r slotRange) bool { return !r.node.direct })
 }
 
 // calm waits until a look is due, and reports whether the look is periodic.
