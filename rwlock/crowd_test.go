@@ -210,7 +210,7 @@ func TestCrowdGivesUpInCallsOfMany(t *testing.T) {
 				calls, named := 0, 0
 				p.Link.OnCommand(func(cmd []string) {
 					if testkit.Running(scripts.Release)(cmd) {
-						const before = 3 + 4 + 1 // EVALSHA, digest, number of keys; keys; vote
+						const before = 3 + 1 + 1 // EVALSHA, digest, number of keys; the key; vote
 						calls++
 						named++
 						if others := len(cmd) - before - 3; others > 0 { // the hold, and of its tombstone ms and whether several
