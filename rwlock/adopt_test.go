@@ -30,7 +30,7 @@ func detach(w *world, lease *rwlock.Lease, opts ...rwlock.LockOption) rwlock.Tic
 func refusedTicket(w *world, err error, reason string) {
 	w.Helper()
 	require.ErrorIs(w, err, rwlock.ErrTicket)
-	testkit.As[*rwlock.TicketError](w, err)
+	_ = testkit.As[*rwlock.TicketError](w, err)
 	require.ErrorContains(w, err, reason)
 }
 

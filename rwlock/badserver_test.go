@@ -390,7 +390,7 @@ func TestAnotherLayoutIsRefused(t *testing.T) {
 		p := w.Process()
 		for how, take := range acquisitions(p.Locker) {
 			_, err := take(w.Ctx, "n")
-			testkit.As[*rwlock.OptionError](w, err, how)
+			_ = testkit.As[*rwlock.OptionError](w, err, how)
 			require.ErrorIs(w, err, rwlock.ErrOption)
 			require.ErrorContains(w, err, "keeps its locks in layout 7, this client in layout 2")
 		}

@@ -101,7 +101,7 @@ func TestF22ErrorsCarryWhatTheySay(t *testing.T) {
 		require.Len(w, unanswered.Nodes, 1)
 		require.Equal(w, 0, unanswered.Nodes[0].Index)
 		require.Equal(w, "mini:6379", unanswered.Nodes[0].Addr)
-		testkit.As[*rwlock.NodeError](w, err)
+		_ = testkit.As[*rwlock.NodeError](w, err)
 	})
 }
 

@@ -269,7 +269,7 @@ func TestListNeedsTheRightToScan(t *testing.T) {
 	for state, err := range locker.List(ctx, "") {
 		require.Empty(t, state.Name)
 		require.ErrorContains(t, err, "scan")
-		testkit.As[*rwlock.NodeError](t, err)
+		_ = testkit.As[*rwlock.NodeError](t, err)
 		require.ErrorIs(t, err, rwlock.ErrNoQuorum, "locks may be missing")
 	}
 	commandOn(t, d.servers[0], "ACL", "SETUSER", "locks", "+scan")

@@ -94,7 +94,7 @@ func TestALossNamesALateProcess(t *testing.T) {
 				} else {
 					require.NotRegexp(w, late, lease.Err().Error())
 				}
-				testkit.As[*rwlock.NoReplyError](w, lease.Err())
+				_ = testkit.As[*rwlock.NoReplyError](w, lease.Err())
 			})
 		})
 	}
