@@ -183,7 +183,7 @@ func (g *group) refused(a *acquisition) error {
 func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused error, forGood bool) {
 	for _, a := range attempts {
 		failed := cmp.Or(a.outcome(), a.hold.lease.endUnkept()) // granted, and over since
-		named := namesHolder(failed) && !namesHolder(refused)
+		named := holderOf(failed) != nil && refusedWithoutHolder(refused)
 		if final := isFinal(ctx, failed); failed != nil && (refused == nil || !forGood && (final || named)) {
 			refused, forGood = failed, final
 		}
@@ -203,10 +203,18 @@ func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused er
 	return refused, forGood
 }
 
-// namesHolder reports whether a failure says who has the lock.
-func namesHolder(failed error) bool {
+// holderOf returns the holder that a failure names, or nil.
+func holderOf(failed error) *Holder {
+	if e, ok := failed.(*Error); ok {
+		return e.Holder
+	}
+	return nil
+}
+
+// refusedWithoutHolder reports whether a server may have refused this lock for the sake of another one.
+func refusedWithoutHolder(failed error) bool {
 	e, ok := failed.(*Error)
-	return ok && e.Holder != nil
+	return ok && e.Kind == Contended && e.Holder == nil
 }
 
 // isFinal reports whether a failed attempt says that a wait for the lock would fail too: ctx has ended, the engine is
