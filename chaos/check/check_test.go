@@ -174,6 +174,8 @@ func TestKept(t *testing.T) {
 	forgets.Forgets, elsewhere.Workers = true, []int{0}
 	forgot := fault(-4, -3, 0)
 	forgot.Forgets = true
+	cut := fault(4.7, 4.7, 2)
+	cut.Kind = "cut"
 	before := []history.Fault{fault(0, 4, 0), fault(0, 4, 2)}
 	slow := []history.Fault{fault(4, 4.9, 0), fault(4, 4.9, 2)}
 	for name, c := range map[string]struct {
@@ -191,6 +193,7 @@ func TestKept(t *testing.T) {
 		"it ends by itself":             {span: bounded},
 		"one master out of reach":       {span: lost, faults: []history.Fault{fault(4, 5, 0)}, broken: 1},
 		"two masters out of reach":      {span: lost, faults: []history.Fault{fault(4, 5, 0), fault(4, 4.9, 2)}},
+		"a new connection just before":  {span: lost, faults: []history.Fault{fault(4, 5, 0), cut}},
 		"in reach in time":              {span: lost, faults: []history.Fault{fault(4, 5, 0), fault(4, 4.7, 2)}, broken: 1},
 		"two of other workers":          {span: lost, faults: []history.Fault{elsewhere, fault(4, 5, 2)}, broken: 1},
 		"one forgot the lease":          {span: lost, faults: []history.Fault{forgets}, broken: 1},
