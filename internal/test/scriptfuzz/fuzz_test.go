@@ -74,7 +74,7 @@ func TestRandomSequences(t *testing.T) {
 	everywhere(t, func(t *testing.T, p *scriptfuzz.Player) {
 		n := *seeds
 		if n == 0 {
-			n = testredis.Few(3, 24)
+			n = testredis.Few(3, 32)
 			if len(seen) > 0 { // the other servers need fewer to be tried
 				n = 3
 			}
