@@ -171,6 +171,16 @@ func (m *lock) stands(id string) *hold {
 	return nil
 }
 
+// unindex is what follows from the loss of the holds key: the records say when holds expire.
+func (m *lock) unindex() {
+	m.unindexed = true
+	for id, h := range m.holds {
+		if id != m.writer {
+			h.expiry = h.latest
+		}
+	}
+}
+
 func (m *lock) drop(id string) {
 	if h := m.holds[id]; h != nil {
 		m.count(h, -1)

@@ -537,7 +537,9 @@ func (p *Player) jump(us int64) error {
 	lost := !gone(0) && (gone(1) || gone(2) || gone(3))
 	for i := range p.lost {
 		if lost && gone(i+1) {
-			p.lost[i] = true
+			if p.lost[i] = true; i == inHolds {
+				p.m.unindex()
+			}
 			// In its last millisecond the key is still read, but a server may remove it, whenever it looks.
 			if _, err := p.do("DEL", lockKeys[i+1]); err != nil {
 				return err
@@ -578,12 +580,8 @@ func (p *Player) lose(suffix string) error {
 		p.m.forget()
 		p.strays = !p.m.several
 	case ":h":
-		p.lost[0], p.m.unindexed = true, true
-		for id, h := range p.m.holds {
-			if id != p.m.writer {
-				h.expiry = h.latest
-			}
-		}
+		p.lost[inHolds] = true
+		p.m.unindex()
 	case ":q":
 		p.lost[1] = true
 		p.m.lackAll()
