@@ -136,18 +136,18 @@ func TestALostSubscriptionMeansThatTheConnectionMayBeLostToo(t *testing.T) {
 
 func TestAMachineThatWasSuspendedHasNoConnectionToTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var slept time.Duration
+		var slept atomic.Int64 // senders read the clock at any moment
 		system := clock.System()
 		client := clients["from rwlock.Dial"](t, testredis.NewMini(t).NewLink())
 		b := newBed(t, client, func(cfg *transport.Config) {
 			cfg.Clock = func() (time.Duration, time.Time) {
 				mono, wall := system()
-				return mono, wall.Add(slept)
+				return mono, wall.Add(time.Duration(slept.Load()))
 			}
 		})
 		b.mustDo()
 		before := b.aside.Load()
-		slept = time.Hour
+		slept.Store(int64(time.Hour))
 		b.mustDo()
 		require.Greater(t, b.aside.Load(), before)
 	})
