@@ -386,7 +386,7 @@ func TestWrapKeepsWhatIsKnownOfTheConnection(t *testing.T) {
 			clients[i], err = wrap(client, func(c rueidis.Client) rueidis.Client { return &hooked{c, seen} })
 			require.NoError(t, err)
 		}
-		locker, err := redlock.New(clients, testredis.Patience())
+		locker, err := redlock.New(clients, rwlock.WithTTL(time.Second), testredis.Patience())
 		require.NoError(t, err)
 		pair := func() { require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil })) }
 		pair()

@@ -132,10 +132,10 @@ func TestNoServer(t *testing.T) {
 	server := testredis.StartBinary(t, binary(t), "--requirepass", "right")
 	tls := testredis.StartTLS(t, binary(t))
 	other := httptest.NewServer(http.NotFoundHandler())
-	defer other.Close()
+	t.Cleanup(other.Close)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer func() { require.NoError(t, silent.Close()) }()
+	t.Cleanup(func() { require.NoError(t, silent.Close()) })
 	for _, c := range []struct {
 		flags, says, advice string
 		status              int
@@ -152,16 +152,19 @@ func TestNoServer(t *testing.T) {
 		{"-addr " + other.Listener.Addr().String(), "unknown message type", "is no Redis", statusFailed},
 		{"-addr " + silent.Addr().String(), "", "it hangs, is busy", statusFailed},
 	} {
-		for _, sub := range []string{"list", "inspect x", "watch x", "doctor"} {
+		t.Run(c.flags, func(t *testing.T) {
+			t.Parallel()
 			within := patience
 			if c.says == "" { // the server does not answer what it does not understand
 				within = "-timeout=1s"
 			}
-			got := fencelock(t, strings.Fields(sub+" "+within+" "+c.flags)...)
-			require.Equal(t, c.status, got.status, "%s %s: %s%s", sub, c.flags, got.out, got.errs)
-			require.Contains(t, got.out+got.errs, c.says)
-			require.Contains(t, got.out+got.errs, c.advice, "%s %s", sub, c.flags)
-		}
+			for _, sub := range []string{"list", "inspect x", "watch x", "doctor"} {
+				got := fencelock(t, strings.Fields(sub+" "+within+" "+c.flags)...)
+				require.Equal(t, c.status, got.status, "%s: %s%s", sub, got.out, got.errs)
+				require.Contains(t, got.out+got.errs, c.says)
+				require.Contains(t, got.out+got.errs, c.advice, sub)
+			}
+		})
 	}
 	got := fencelock(t, "FENCELOCK_PASSWORD=right", "doctor", "-addr", server.Addr(), patience)
 	require.Zero(t, got.status, got.out+got.errs)
