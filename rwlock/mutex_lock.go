@@ -227,7 +227,7 @@ func (m *RWMutex) lead(ctx context.Context, w *localqueue.Waiter, entry engine.E
 			return err
 		}
 		m.mu.Lock()
-		if h.trusted(m.locker.engine.Now()) {
+		if h.lease.inner.Trusted(m.locker.engine.Now()) {
 			break
 		}
 		m.unlock()
@@ -291,13 +291,13 @@ func (m *RWMutex) leave(ctx context.Context, mode Mode) error {
 	}
 	now := m.locker.engine.Now()
 	s := m.current.Load()
-	if mode == Read && s != nil && s.limit == nil && s.remote.trusted(now) && m.queue.TryLeave() {
+	if mode == Read && s != nil && s.limit == nil && s.remote.lease.inner.Trusted(now) && m.queue.TryLeave() {
 		return nil // other readers stay; without trust the reader learns of the loss below
 	}
 
 	// While the caller is a holder the section stays the same, so the loss is looked for before it leaves.
 	var lost error
-	if s != nil && (s.limit != nil || !s.remote.trusted(now)) {
+	if s != nil && (s.limit != nil || !s.remote.lease.inner.Trusted(now)) {
 		lost = s.lost()
 	}
 	m.mu.Lock()

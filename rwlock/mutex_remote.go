@@ -66,14 +66,10 @@ func (m *RWMutex) watchContended(h *remoteHold) {
 	h.lease.inner.OnContended(func() { m.onContended(h, id) })
 }
 
-// trusted reports whether the lease is valid at that moment. A lease stops being trusted before its release is sent:
-// Close releases a lease even if it has holders.
-func (h *remoteHold) trusted(now clock.Instant) bool { return h.lease.inner.Trusted(now) }
-
 // serves reports whether one more section of that mode may begin. It is called under mu.
 func (h *remoteHold) serves(mode Mode, now clock.Instant) bool {
 	switch {
-	case !h.trusted(now), h.contended && h.exhausted(now):
+	case !h.lease.inner.Trusted(now), h.contended && h.exhausted(now):
 		return false
 	case h.mode == Read:
 		return mode == Read

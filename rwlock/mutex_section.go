@@ -180,7 +180,7 @@ func (s *section) reached() error {
 // WithMaxHold that this reader is promised. Another process that waits, or the end of the lease or of the limit, keeps
 // the reader out. extend only looks at the limit, because reached must not be called under mu.
 func (s *section) extend(now clock.Instant) bool {
-	if s.remote.contended || !s.remote.trusted(now) {
+	if s.remote.contended || !s.remote.lease.inner.Trusted(now) {
 		return false
 	}
 	if s.limit == nil {

@@ -109,7 +109,7 @@ func newScriptSet(salt string) *scriptSet {
 
 // releaseOf returns the script that releases a hold.
 func (s *scriptSet) releaseOf(h *hold) *transport.Script {
-	if h.mode == fencing.Write && h.owner() == h.id && h.block() == 0 {
+	if h.mode == fencing.Write && (h.extra == nil || h.extra.owner == "" && h.extra.shared.block == 0) {
 		return s.plainRelease
 	}
 	return s.release
