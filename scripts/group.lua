@@ -69,10 +69,11 @@ local atOnce = '1 ' .. usText .. rest
 for i = releases + 1, members do
   local lock, id, line = KEYS[i], ARGV[4 + i], ''
   local h = found[i] or pcall('HMGET', lock, 'w', 'n', 't')
+  local t = tonumber(h[3])
   if i > last and not (h[1] and find(h[1], id, 1, true) == 1) then
     line = i == first and refused or '2 0 0 ' .. usText .. ' - 0 0 -'
-  elseif h[1] == false and h[2] == false and (not h[3] or tonumber(h[3])) then
-    local t, v, token, w = h[3], us, usText, id .. times
+  elseif h[1] == false and h[2] == false and (t or not h[3]) then
+    local v, token, w = us, usText, id .. times
     if several then
       token = ARGV[4 + members + i - releases]
       v = token + 0
@@ -80,7 +81,7 @@ for i = releases + 1, members do
       if v < floor then v, token = floor, nil end
       if not t and v < us then v, token = us, usText end
     end
-    if t and t - v >= 0 then v, token = t + 1, nil end
+    if t and t >= v then v, token = t + 1, nil end
     token = token or format('%.0f', v)
     if several and e then
       call('HSET', lock, 't', token, 'tw', token, 'w', w, 'd', d, 'e', e)
