@@ -160,11 +160,11 @@ func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Leas
 		return nil, err
 	}
 	lease := &Lease{locker: l}
-	err = l.engine.Adopt(ctx, &lease.inner, engine.Detached{
+	detached := engine.Detached{
 		Name: t.Name, Mode: t.Mode, Owner: t.Owner, Hold: t.Hold, Token: t.Token, Secret: *t.secret, Set: t.Set,
 		Left: t.Remaining,
-	}, s.Prepare())
-	if err != nil {
+	}
+	if err := detached.Adopt(ctx, l.engine, &lease.inner, s.Prepare()); err != nil {
 		return nil, convertError(err)
 	}
 	return lease, nil
@@ -388,7 +388,7 @@ func (l *Locker) acquireAll(
 		}
 		return nil
 	}
-	if err := l.engine.AcquireAll(within, all); err != nil {
+	if err := all.Acquire(within, l.engine); err != nil {
 		return nil, asWaited(convertError(err), time.Since(begun), ctx, within)
 	}
 	return m, nil

@@ -93,7 +93,7 @@ func (m *MultiLease) release() []error {
 	for i, lease := range m.leases {
 		inner[i] = &lease.inner
 	}
-	errs := m.leases[0].locker.engine.ReleaseAll(inner)
+	errs := engine.ReleaseAll(inner)
 	for i, lease := range m.leases {
 		errs[i] = lease.convertError(errs[i])
 	}

@@ -45,16 +45,9 @@ type acquisition struct {
 	failed   *Error        // why it ended without a lease
 }
 
-// Acquire asks for a hold and, if the request's entry is Wait or Upgrade, waits until it is granted or ctx ends. On
-// success l is a live lease. On failure the error is an *Error, and anything that the masters may have granted is
-// released in the background.
-func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
-	return e.newAcquisition(ctx, l.begin(), r).run(ctx)
-}
-
 // newAcquisition fills in a hold for a request and prepares the first attempt. The hold is the first one of a lease, or
 // the second one of a conversion.
-func (e *Engine) newAcquisition(ctx context.Context, h *hold, r Request) *acquisition {
+func newAcquisition(ctx context.Context, e *Engine, h *hold, r Request) *acquisition {
 	now := e.clock.Now()
 	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, adopts: r.adopts, claimed: r.Claimed, began: now.Wall}
 	a.seen = max(r.Seen, r.adopts.Token)
@@ -126,21 +119,9 @@ func (a *acquisition) run(ctx context.Context) error {
 		a.asked = make(chan struct{}, 1)
 		a.askAll()
 	}
-	e.await(ctx, a)
+	await(ctx, a)
 	returned = true
 	return a.outcome()
-}
-
-// abandon ends the acquisition, or the hold that it was granted.
-func (a *acquisition) abandon() {
-	h := a.hold
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if h.phase == asking {
-		a.giveUp(a.failure(a.waitFailure(), nil))
-	}
-	h.unclaimed = true
-	h.releaseSoon()
 }
 
 // start begins an attempt under the id that the hold has now.
@@ -466,7 +447,8 @@ const attempts = 3
 //
 // The wait for a single master lasts as long as the caller waits: no other master could decide without it. With several
 // masters, the silent ones must not determine how long every caller waits.
-func (e *Engine) await(ctx context.Context, all ...*acquisition) {
+func await(ctx context.Context, all ...*acquisition) {
+	e := all[0].hold.e
 	var timeout *time.Timer
 	var late <-chan time.Time
 	var asked <-chan struct{}
@@ -531,6 +513,18 @@ func (a *acquisition) cancel(ctx context.Context) {
 		}
 		a.giveUp(f)
 	}
+}
+
+// abandon ends the acquisition, or the hold that it was granted.
+func (a *acquisition) abandon() {
+	h := a.hold
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.phase == asking {
+		a.giveUp(a.failure(a.waitFailure(), nil))
+	}
+	h.unclaimed = true
+	h.releaseSoon()
 }
 
 // outcome returns the result after the end of asking. The caller is woken while the goroutine that ended asking still

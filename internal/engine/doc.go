@@ -10,22 +10,21 @@
 //	hold.go        hold, one hold id on the masters: its grant, deadline and end, the calls that its ballot asks for,
 //	               and what it needs that goroutines share
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
-//	failure.go     how an acquisition ends without a lease
 //	many.go        group: asks for the holds of several locks, and keeps all of them or none
 //	handoff.go     voter, a master as one hold sees it: what is posted to it, what its replies and messages mean
 //	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer;
-//	               crowds, the acquisitions that wait in this process for their turn to ask
+//	               crowds, the acquisitions that wait in this process for their turn to ask; how an acquisition
+//	               begins to wait, and ends without a lease
 //	renew.go       keeping, the renewal of a hold: when, the round under way, and what a failed round says
 //	ttl.go         for how long the masters are to keep a hold: its TTL, which SetTTL changes, or a minimum
 //	giving.go      giving, every release of a hold, with the count of the answers; release, its part on one master
 //	retry.go       the releases that failed, and those of a crowd, in a releaseQueue for each server; leaving, the
 //	               releases of this process that its next requests for the lock follow
-//	convert.go     the second hold of a lease, in the other mode, and the exchange
-//	adopt.go       a hold that its process leaves to another one, which goes on with it
+//	convert.go     the second hold of a lease, in the other mode, and the exchange; a hold that its process leaves to
+//	               another one, which goes on with it
 //	tokens.go      the token floor to propose to scripts
-//	events.go      the user's hooks and logger
-//	inspect.go     Admin: what the masters show of a lock
-//	holds.go       what this process holds, waits for and has lost; counters
+//	events.go      the user's hooks and logger; what this process holds, waits for and has lost; counters
+//	admin.go       Admin: what the masters show of a lock, and how an operator breaks a hold
 //	outage.go      servers that do not answer, and when each is reported next; servers that evict keys
 //
 // Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/rand"
+	"iter"
 	"log/slog"
 	"slices"
 	"sync"
@@ -184,6 +185,16 @@ func (e *Engine) Now() clock.Instant { return e.clock.Now() }
 // Masters returns how many there are.
 func (e *Engine) Masters() int { return len(e.masters) }
 
+// Admin returns it.
+func (e *Engine) Admin() Admin { return Admin{e} }
+
+// Acquire asks for a hold and, if the request's entry is Wait or Upgrade, waits until it is granted or ctx ends. On
+// success l is a live lease. On failure the error is an *Error, and anything that the masters may have granted is
+// released in the background.
+func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
+	return newAcquisition(ctx, e, l.begin(), r).run(ctx)
+}
+
 // suspended checks every lease again after the wall clock has run ahead. A machine that slept for a minute wakes with
 // timers that still count a minute. Without this check a lease that ended during the sleep would stand until they fire,
 // or until a caller asks.
@@ -239,6 +250,62 @@ func (h *hold) shutDown(in ...phase) {
 		h.finish(ErrReleased)
 		giveTogether(h, nil)
 	}
+}
+
+// Holds returns the holds of this process one after the other, in no order. Each is as it is when it is reached, and no
+// mutex is held while the loop's body runs. A hold that begins, ends or restarts during the loop may be missing.
+func (e *Engine) Holds() iter.Seq[HoldState] {
+	return func(yield func(HoldState) bool) {
+		for h := range e.registry.each {
+			h.lease.mu.Lock()
+			s, stands := h.state()
+			h.lease.mu.Unlock()
+			if stands && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// Losses returns the last losses, the oldest first.
+func (e *Engine) Losses() []LostLease {
+	l := &e.losses
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.kept)
+}
+
+// Stats returns the counters.
+func (e *Engine) Stats() Stats {
+	c := &e.counters
+	s := Stats{
+		Held: int(c.held.Load()), Waiting: int(c.waiting.Load()),
+		Acquired: c.acquired.Load(), Contended: c.contended.Load(), HandedOff: c.handedOff.Load(),
+		Adopted: c.adopted.Load(), Detached: c.detached.Load(),
+		Lost: make(map[Reason]uint64, len(reasons)), Unconfirmed: c.unconfirmed.Load(),
+		Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
+		EventsDropped: e.observers.relay.Dropped(),
+	}
+	f := &c.failures
+	s.Failed = Failures{f.contended.Load(), f.noQuorum.Load(), f.closed.Load(), f.refused.Load()}
+	for i, reason := range reasons {
+		s.Lost[reason] = c.losses[i].Load()
+	}
+	if s.Waiting == 0 {
+		return s
+	}
+	for h := range e.registry.each {
+		h.lease.mu.Lock()
+		a := h.asking
+		if a != nil && a.waiting && a.cutOff() {
+			s.Unreachable++
+		}
+		if a != nil && a.waiting && e.masters.subscriptionDown(h.key) {
+			s.NoMessages++
+		}
+		h.lease.mu.Unlock()
+	}
+	return s
 }
 
 // registry has the holds of an engine by their ids. Messages and Close find a hold through it, so a hold is added

@@ -3,6 +3,9 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -135,3 +138,81 @@ func (o *observers) warnOfRelease(h *hold, failed *Error) {
 	o.warn(message,
 		slog.String("lock", h.name), slog.Uint64("token", uint64(h.token())), slog.Any("error", failed))
 }
+
+// HoldState is one hold of this process at one moment.
+type HoldState struct {
+	Name, Owner, Hold, Meta string
+	Mode                    fencing.Mode
+	Token                   fencing.Token // 0 before the grant
+	Shared                  bool          // goroutines share it: see Request.Block
+	Converts                bool          // the second hold of a lease, before the exchange
+	Asking                  bool          // not granted so far, or not to a caller: see group
+	Age                     time.Duration // since the grant; while it asks, since the acquisition began
+	Left                    time.Duration // how much longer it is trusted, if it is granted
+	RenewalLate             bool          // less than half of its time is left, although it is renewed
+	Failure                 error         // why its renewal is late, as far as that is known
+	Holder                  *Holder       // while it asks: a holder in the way, as last seen
+	Unreachable             bool          // while it asks: no quorum answers
+}
+
+// LostLease is the end of a hold without its holder's wish.
+type LostLease struct {
+	Event
+	Meta string
+	At   time.Time
+	Loss *Loss
+}
+
+// keptLosses is how many losses an engine remembers.
+const keptLosses = 64
+
+// losses are the last losses of an engine. Its mutex is acquired under a lease's mutex, and no other under it.
+type losses struct {
+	mu   sync.Mutex
+	kept []LostLease // at most keptLosses, the oldest first
+}
+
+// add records the loss of a hold, under the hold's mu.
+func (l *losses) add(h *hold, loss *Loss) {
+	lost := LostLease{Event: h.event(), Meta: h.terms.Meta, At: time.Now(), Loss: loss}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept = append(l.kept[max(len(l.kept)-keptLosses+1, 0):], lost)
+}
+
+// Stats counts what an Engine has done, and what it has now.
+type Stats struct {
+	Held          int
+	Waiting       int
+	Unreachable   int // waiting acquisitions that no quorum answers
+	NoMessages    int // waiting acquisitions that ask at an interval, because messages are not available
+	Acquired      uint64
+	Contended     uint64
+	HandedOff     uint64
+	Adopted       uint64
+	Detached      uint64
+	Failed        Failures
+	Lost          map[Reason]uint64 // Expired too
+	Unconfirmed   uint64            // calls of Release without the confirmation of a quorum
+	Renewed       uint64
+	RenewFailed   uint64
+	EventsDropped uint64
+}
+
+// Failures counts acquisitions that have failed, by their cause.
+type Failures struct{ Contended, NoQuorum, Closed, Refused uint64 }
+
+// counters are updated at the event, under the mutex of its lease or without one. Each counter is exact by itself. Two
+// counters that are read one after the other may belong to different moments.
+type counters struct {
+	held, waiting                                                     atomic.Int64
+	acquired, contended, handedOff, renewed, renewFailed, unconfirmed atomic.Uint64
+	adopted, detached                                                 atomic.Uint64
+
+	failures struct{ contended, noQuorum, closed, refused atomic.Uint64 }
+	losses   [len(reasons)]atomic.Uint64 // of each of reasons
+}
+
+var reasons = [...]Reason{Expired, Taken, Unreachable, Paused, MaxHold, Broken}
+
+func (c *counters) lost(reason Reason) { c.losses[slices.Index(reasons[:], reason)].Add(1) }

@@ -15,34 +15,10 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// Release gives the lock back. It ignores the end of ctx, keeps its values, and waits at most the release timeout for a
-// quorum to confirm. A release that is not confirmed by then continues in the background. Release returns nil for a
-// lease that was released before, the *Loss of a lease that was lost, and *Error. With Terms.BackgroundRelease it posts
-// the release and returns nil: what the masters answer goes to the hooks and to the logger.
-func (l *Lease) Release(ctx context.Context) error {
-	h, over := l.endByHolder()
-	if h == nil {
-		return over
-	}
-	defer h.e.underWay.add(-1)
-	err := giveBack(ctx, nil, h, nil, byTerms)
-	if failed, ok := err.(*Error); ok {
-		h.e.observers.warnOfRelease(h, failed)
-	}
-	return err
-}
-
-// ReleaseWithin is Release that does not wait beyond the end of ctx. It is for callers that do not need the result.
-func (l *Lease) ReleaseWithin(ctx context.Context) {
-	if h, _ := l.endByHolder(); h != nil {
-		defer h.e.underWay.add(-1)
-		_ = giveBack(ctx, ctx.Done(), h, nil, byTerms)
-	}
-}
-
 // ReleaseAll is Release for several leases, without the values of a context. The releases to one server are sent
 // together, and the release timeout is for all.
-func (e *Engine) ReleaseAll(leases []*Lease) []error {
+func ReleaseAll(leases []*Lease) []error {
+	e := leases[0].standing.Load().e
 	errs, all := make([]error, len(leases)), make([]*giving, len(leases))
 	calls := make([][]transport.Call, len(e.masters))
 	for i, l := range leases {
@@ -78,24 +54,6 @@ func (e *Engine) ReleaseAll(leases []*Lease) []error {
 		}
 	}
 	return errs
-}
-
-// endByHolder ends a lease that is held, counts its release as under way and returns its hold, for the caller to
-// give back. Otherwise it returns what Release returns: nil if the lease was released before, and its *Loss each time.
-func (l *Lease) endByHolder() (h *hold, over error) {
-	h = l.lock()
-	defer l.mu.Unlock()
-	if h.expire(h.e.clock.Now()); h.phase != held {
-		if over = l.done.err(); over == ErrReleased {
-			over = nil
-		}
-		return nil, over
-	}
-	h.e.underWay.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
-	h.finish(ErrReleased)
-	h.e.registry.forget(h.id)
-	// The lease ends before the request leaves, so that no goroutine trusts it while another holder enters.
-	return h, nil
 }
 
 // release is the release of a hold on one master. It has all that it needs, so the lease may be collected: a server

@@ -166,6 +166,49 @@ func (l *Lease) LoseAt(limit time.Duration, token fencing.Token) {
 	}
 }
 
+// Release gives the lock back. It ignores the end of ctx, keeps its values, and waits at most the release timeout for a
+// quorum to confirm. A release that is not confirmed by then continues in the background. Release returns nil for a
+// lease that was released before, the *Loss of a lease that was lost, and *Error. With Terms.BackgroundRelease it posts
+// the release and returns nil: what the masters answer goes to the hooks and to the logger.
+func (l *Lease) Release(ctx context.Context) error {
+	h, over := l.endByHolder()
+	if h == nil {
+		return over
+	}
+	defer h.e.underWay.add(-1)
+	err := giveBack(ctx, nil, h, nil, byTerms)
+	if failed, ok := err.(*Error); ok {
+		h.e.observers.warnOfRelease(h, failed)
+	}
+	return err
+}
+
+// ReleaseWithin is Release that does not wait beyond the end of ctx. It is for callers that do not need the result.
+func (l *Lease) ReleaseWithin(ctx context.Context) {
+	if h, _ := l.endByHolder(); h != nil {
+		defer h.e.underWay.add(-1)
+		_ = giveBack(ctx, ctx.Done(), h, nil, byTerms)
+	}
+}
+
+// endByHolder ends a lease that is held, counts its release as under way and returns its hold, for the caller to
+// give back. Otherwise it returns what Release returns: nil if the lease was released before, and its *Loss each time.
+func (l *Lease) endByHolder() (h *hold, over error) {
+	h = l.lock()
+	defer l.mu.Unlock()
+	if h.expire(h.e.clock.Now()); h.phase != held {
+		if over = l.done.err(); over == ErrReleased {
+			over = nil
+		}
+		return nil, over
+	}
+	h.e.underWay.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
+	h.finish(ErrReleased)
+	h.e.registry.forget(h.id)
+	// The lease ends before the request leaves, so that no goroutine trusts it while another holder enters.
+	return h, nil
+}
+
 // ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for callers
 // that must not wait: a timer, or a goroutine that only unlocks. The lease has ended when ReleaseSoon returns, so
 // nothing in this process relies on it while another holder enters. Releases that are not confirmed are retried until

@@ -23,14 +23,14 @@ type Several struct {
 // ErrAgain is an error of MayWait and Accept after which the caller repeats the call. No failure is reported.
 var ErrAgain = errors.New("the caller asks again")
 
-// AcquireAll asks for all the locks together, in one batch for each server, and returns when it has all of them. If
+// Acquire asks for all the locks together, in one batch for each server, and returns when it has all of them. If
 // some are not free, it keeps the locks before the first of these, gives back what it has taken behind, waits for that
 // first one, and asks for the rest again. A lock that is lost meanwhile ends the call with its *Loss. On failure
 // nothing is kept: what the call has is released in the background.
 //
 // The hooks and the counters learn of each lock once, when the call keeps it or has failed: the attempts that are given
 // back are not reported.
-func (e *Engine) AcquireAll(ctx context.Context, s Several) error {
+func (s Several) Acquire(ctx context.Context, e *Engine) error {
 	g := &group{Several: s, e: e}
 	complete := false
 	defer func() { // also if a method of ctx panics
@@ -54,7 +54,7 @@ func (e *Engine) AcquireAll(ctx context.Context, s Several) error {
 	return err
 }
 
-// group is one call of AcquireAll.
+// group is one call of Several.Acquire.
 type group struct {
 	Several
 	e    *Engine
@@ -65,7 +65,7 @@ type group struct {
 // report reports the failure of the call for each lock that it has neither kept nor waited for in vain.
 func (g *group) report(ctx context.Context, failure error) {
 	for i := len(g.kept) + g.over; i < len(g.Requests); i++ {
-		g.e.newAcquisition(ctx, g.begin(i), g.Requests[i]).report(failure)
+		newAcquisition(ctx, g.e, g.begin(i), g.Requests[i]).report(failure)
 	}
 }
 
@@ -119,7 +119,7 @@ func (g *group) wait(ctx context.Context) error {
 		defer l.OnEnd(cancel)()
 	}
 	h := g.begin(i)
-	if err := g.e.newAcquisition(within, h, g.Requests[i]).run(within); err != nil {
+	if err := newAcquisition(within, g.e, h, g.Requests[i]).run(within); err != nil {
 		g.over = 1
 		return err
 	}
@@ -143,7 +143,7 @@ func (g *group) try(ctx context.Context) (refused error, forGood bool) {
 	}()
 	for i, r := range g.Requests[first:] {
 		r.Entry = Try
-		a := g.e.newAcquisition(ctx, g.begin(first+i), r)
+		a := newAcquisition(ctx, g.e, g.begin(first+i), r)
 		a.hold.provisional = true
 		if failed := a.admit(ctx); failed != nil {
 			return failed, true
@@ -156,7 +156,7 @@ func (g *group) try(ctx context.Context) (refused error, forGood bool) {
 		}
 	}
 	g.ask(attempts)
-	g.e.await(ctx, attempts...)
+	await(ctx, attempts...)
 	over = true
 	return g.settle(ctx, attempts)
 }
