@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -276,6 +277,8 @@ func lockKeys(name string) []string {
 
 var lockKey = lockKeys("n")[0]
 
+var deaf = "p" + channel // nobody listens there
+
 // ulid makes an id of full length from a short one: they order as the short ones do.
 func ulid(short string) string {
 	if short == "" || short == "-" || short[0] == '+' {
@@ -419,3 +422,40 @@ func (e *env) newMarker() {
 	e.t.Helper()
 	e.setFields(markerKey, "set", "01JSET", "run", "run", "id", setID, "until", 0)
 }
+
+// onlyTokensStay requires that nothing is left but the hash with the counters.
+func (e *env) onlyTokensStay() {
+	e.t.Helper()
+	for key, content := range e.dump() {
+		if key == markerKey {
+			continue
+		}
+		require.Equal(e.t, lockKey, key)
+		for _, entry := range content[:len(content)-1] {
+			require.Regexp(e.t, `^(t|tw|s)=\d+$`, entry)
+		}
+		require.Regexp(e.t, `^left [1-9]`, content[len(content)-1])
+	}
+}
+
+func status(c call, reply []any) int64 {
+	switch c.script {
+	case scripts.Refresh:
+		return reply[3].(int64)
+	case scripts.Renew:
+		return reply[1].(int64)
+	default:
+		return reply[0].(int64)
+	}
+}
+
+// answer is the first number of a reply.
+func answer(e *env, c call) int64 {
+	e.t.Helper()
+	return e.run(c)[0].(int64)
+}
+
+// record is a record of lock.lua: first word, expiry, token, since, details.
+var record = regexp.MustCompile(`^(\w+) (\d+) (\d+) (\d+) (.*)$`)
+
+var writeHold = regexp.MustCompile(`^(\w+) (\d+) (\d+)((?: [=\w]+)*)$`)

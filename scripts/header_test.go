@@ -8,10 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -81,81 +79,6 @@ func TestSourcesAreAssembled(t *testing.T) {
 	for range scripts.All() {
 		break // an iterator may be left early
 	}
-}
-
-// A user who may touch nothing but the keys that each call declares, and publish nothing but hand-offs, runs every
-// sequence: the server checks each command of a script against that.
-func TestScriptsUseOnlyTheKeysTheyDeclare(t *testing.T) {
-	onServers(t, func(e *env) {
-		admin, option := e.client, e.server.Option()
-		rules := []string{"ACL", "SETUSER", "locker", "on", ">secret", "resetkeys", "resetchannels", "+@all"}
-		rules = append(rules, "&fencelock:c:*")
-		for _, key := range append(lockKeys("n"), markerKey) {
-			rules = append(rules, "~"+key)
-		}
-		require.NoError(e.t, e.do(rules...).Error())
-		option.Username, option.Password = "locker", "secret"
-		client, err := rueidis.NewClient(option)
-		require.NoError(e.t, err)
-		t.Cleanup(client.Close)
-		for name, steps := range sequences {
-			e.client = admin
-			e.flushAll()
-			e.newMarker()
-			e.client = client
-			tokens := map[string]int64{}
-			for i, s := range steps {
-				e.client = admin
-				e.pass(s.pause)
-				e.client = client
-				c := s.call(tokens)
-				reply, err := e.try(c)
-				require.NoError(e.t, err, "%s, step %d: %s", name, i, c.script)
-				fields, _ := scriptfuzz.Fields(reply)
-				remember(c, fields, tokens)
-			}
-		}
-		e.run(inspect())
-		other := renew("01", ttl, 1)
-		other.keys = lockKeys("m")[:1]
-		_, err = e.try(other)
-		require.ErrorContains(e.t, err, "NOPERM", "the rules hold")
-	})
-}
-
-// The scripts write to no key but those of their lock, also on a server without rules.
-func TestScriptsLeaveOtherKeysAlone(t *testing.T) {
-	everywhere(t, func(e *env) {
-		other := func(r request) call {
-			c := acquire(r)
-			c.keys = lockKeys("other")[:1]
-			return c
-		}
-		e.run(other(writer("91").lasting(7_200_000)))
-		e.run(other(writer("92").waiting(7_200_000)))
-		require.NoError(e.t, e.do("SET", "fencelock:{n}:other", "text").Error())
-		e.newMarker()
-		bystanders := func() map[string][]string {
-			all := e.dump()
-			for _, key := range lockKeys("n") {
-				delete(all, key)
-			}
-			for key, content := range all {
-				all[key] = content[:len(content)-1] // without what is left of it
-			}
-			return all
-		}
-		before := bystanders()
-		require.Len(e.t, before, 4)
-		for _, steps := range sequences {
-			tokens := map[string]int64{}
-			for _, s := range steps {
-				c := s.call(tokens)
-				remember(c, e.run(c), tokens)
-				require.Equal(e.t, before, bystanders())
-			}
-		}
-	})
 }
 
 // Where a key of the lock holds something else, it is left as it is, and nothing of ours stays that does not expire.

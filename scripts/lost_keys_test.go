@@ -17,11 +17,6 @@ func (e *env) lose(suffix string) {
 	require.NoError(e.t, e.do("DEL", lockKey+suffix).Error())
 }
 
-func (e *env) status(c call) int64 {
-	e.t.Helper()
-	return e.run(c)[0].(int64)
-}
-
 // Where the zset of the holds is lost, the records keep everybody else out, and a renewal writes a member again.
 func TestHoldsWhoseIndexIsLostKeepTheLock(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -33,14 +28,14 @@ func TestHoldsWhoseIndexIsLostKeepTheLock(t *testing.T) {
 			}
 			e.lose(":h")
 			e.run(lookup)
-			require.EqualValues(e.t, 2, e.status(tryAcquire(writer("09"))), "refused")
+			require.EqualValues(e.t, 2, answer(e, tryAcquire(writer("09"))), "refused")
 			require.EqualValues(e.t, 1, e.run(renew("01", ttl, tokens["01"]))[1])
 			require.EqualValues(e.t, tokens["02"], e.run(acquire(reader("02")))[1], "the grant is the same")
 			for _, hold := range []string{"01", "02", "03"} {
-				require.EqualValues(e.t, 2, e.status(tryAcquire(writer("09"))))
-				require.EqualValues(e.t, 1, e.status(release(hold, 0)))
+				require.EqualValues(e.t, 2, answer(e, tryAcquire(writer("09"))))
+				require.EqualValues(e.t, 1, answer(e, release(hold, 0)))
 			}
-			require.EqualValues(e.t, 1, e.status(acquire(writer("09"))))
+			require.EqualValues(e.t, 1, answer(e, acquire(writer("09"))))
 			e.run(release("09", 0))
 			e.onlyTokensStay()
 		}
@@ -58,7 +53,7 @@ func TestAnIndexOfHoldsHasAllOrNone(t *testing.T) {
 			if renews {
 				require.EqualValues(e.t, 1, e.run(renew("01", ttl, token))[1])
 			} else {
-				require.EqualValues(e.t, 1, e.status(acquire(reader("03"))))
+				require.EqualValues(e.t, 1, answer(e, acquire(reader("03"))))
 				e.run(release("01", 0))
 			}
 			n, err := e.do("ZCARD", lockKey+":h").AsInt64()
@@ -67,11 +62,11 @@ func TestAnIndexOfHoldsHasAllOrNone(t *testing.T) {
 			left, err := e.do("PTTL", lockKey+":h").AsInt64()
 			require.NoError(e.t, err)
 			require.NotEqualValues(e.t, -1, left, "it expires")
-			require.EqualValues(e.t, 0, e.status(acquire(writer("04"))))
+			require.EqualValues(e.t, 0, answer(e, acquire(writer("04"))))
 			e.run(release("01", 0))
 			e.run(release("03", 0))
 			require.EqualValues(e.t, 0, e.run(refresh("04"))[3], "02 still reads")
-			require.EqualValues(e.t, 1, e.status(release("02", 0)))
+			require.EqualValues(e.t, 1, answer(e, release("02", 0)))
 			require.EqualValues(e.t, 1, e.run(refresh("04"))[3])
 			e.run(release("04", 0))
 			e.onlyTokensStay()
@@ -219,7 +214,7 @@ func TestAnIndexThatLacksMembers(t *testing.T) {
 		require.NoError(e.t, e.do("ZREM", lockKey+":h", ulid("02")).Error())
 		e.run(acquire(writer("03")))
 		require.Equal(e.t, []string{ulid("01") + " wanted"}, e.heard(messages))
-		require.EqualValues(e.t, 0, e.status(acquire(writer("04"))))
+		require.EqualValues(e.t, 0, answer(e, acquire(writer("04"))))
 		require.Empty(e.t, e.heard(messages), "there is none behind the first")
 	})
 	onServers(t, func(e *env) {
@@ -228,7 +223,7 @@ func TestAnIndexThatLacksMembers(t *testing.T) {
 		e.run(acquire(reader("03")))
 		require.NoError(e.t, e.do("ZREM", lockKey+":q", ulid("03")).Error())
 		e.alone = true // as while the slot moves
-		require.EqualValues(e.t, 1, e.status(release("01", 0)))
+		require.EqualValues(e.t, 1, answer(e, release("01", 0)))
 		e.alone = false
 		require.EqualValues(e.t, 1, e.run(refresh("02"))[3])
 		require.EqualValues(e.t, 1, e.run(refresh("03"))[3], "it has entered with the next call that names all keys")
@@ -241,14 +236,14 @@ func TestACountWithoutRecordsKeepsNoHoldOut(t *testing.T) {
 		e.run(acquire(reader("01")))
 		e.lose(":h")
 		require.NoError(e.t, e.do("HDEL", lockKey, ulid("01")).Error())
-		require.EqualValues(e.t, 1, e.status(acquire(writer("02"))))
-		require.EqualValues(e.t, 1, e.status(release("02", 0)))
+		require.EqualValues(e.t, 1, answer(e, acquire(writer("02"))))
+		require.EqualValues(e.t, 1, answer(e, release("02", 0)))
 		e.onlyTokensStay()
 
 		e.run(acquire(reader("01")))
 		e.lose("")
 		e.run(acquire(reader("02")))
-		require.EqualValues(e.t, 1, e.status(tryAcquire(writer("03").converting("02"))), "nor an index of them an upgrade")
+		require.EqualValues(e.t, 1, answer(e, tryAcquire(writer("03").converting("02"))), "nor an index of them an upgrade")
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testredis"
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -244,37 +245,6 @@ const by = "3:ops it is stuck"
 func breaks(hold string) call    { return on("n", scripts.Break, ulid(hold), 0, claim, by) }
 func breaksNow(hold string) call { return on("n", scripts.Break, ulid(hold), 1, claim, by) }
 
-// A hold that is broken stands, and no request of its process brings it back.
-func TestABrokenHoldStandsUnrenewed(t *testing.T) {
-	everywhere(t, func(e *env) {
-		for _, of := range []request{writer("01"), reader("01"), writer("01").by("a"), reader("01").by("a")} {
-			token := e.run(acquire(of))[1].(int64)
-			reply := e.run(breaks("01"))
-			require.EqualValues(e.t, 1, reply[0])
-			require.InDelta(e.t, ttl, reply[1], 10_000)
-			require.Equal(e.t, by, e.run(renew("01", ttl, token))[1])
-			require.Equal(e.t, by, e.run(acquire(of))[4], "asked again")
-			require.EqualValues(e.t, 2, e.run(tryAcquire(writer("02")))[0], "it stands")
-			require.EqualValues(e.t, 1, e.run(breaks("01"))[0], "again")
-			shown := e.run(inspect())[3].([]any)[0].([]any)
-			require.Equal(e.t, []any{token, "meta of it", int64(0), int64(1), int64(0)}, shown[7:], "the token that it had")
-			require.EqualValues(e.t, 2, e.run(refresh("01"))[3])
-			converts := acquire(writer("03").by(of.owner).converting("01"))
-			if of.mode == "w" {
-				converts = acquire(reader("03").by(of.owner).converting("01"))
-			}
-			require.EqualValues(e.t, 3, e.run(converts)[0], "nor is it converted")
-			require.Equal(e.t, by, e.run(converts)[4])
-			if of.owner != "" {
-				nested := join(reader("04").by("a"))
-				require.EqualValues(e.t, 0, e.run(nested)[0], "nor joined")
-			}
-			require.EqualValues(e.t, 1, e.run(release("01", 0))[0])
-			e.onlyTokensStay()
-		}
-	})
-}
-
 // A hold that is broken and expires does not come back by a late request of its process, and what it does not have any
 // more another client gets. The same is true of a hold that a master does not have when it is broken there.
 func TestALateRequestOfABrokenHold(t *testing.T) {
@@ -321,29 +291,58 @@ func TestABrokenHoldOfAQuorum(t *testing.T) {
 	})
 }
 
-// A waiter that is broken leaves the queue, and neither a refresh nor its acquire brings it back.
-func TestABrokenWaiter(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.run(acquire(writer("01")))
-		e.run(acquire(writer("02")))
-		require.EqualValues(e.t, 3, e.run(breaks("02"))[0])
-		require.EqualValues(e.t, 2, e.run(refresh("02"))[3])
-		reply := e.run(acquire(writer("02")))
-		require.EqualValues(e.t, 3, reply[0])
-		require.Equal(e.t, by, reply[4])
-		require.EqualValues(e.t, 0, e.run(breaks("02"))[0], "gone")
-		e.run(release("01", 0))
-		require.EqualValues(e.t, 1, e.run(acquire(writer("03")))[0])
-	})
+// adopt is the request of a hold that replaces a detached one with this token, in its mode.
+func adopt(r request, from string, token any) call {
+	c := tryAcquire(r.converting(from))
+	c.args = append(c.args, texts([]any{token, secret})...)
+	return c
 }
 
-// A joined hold that is broken does not come back when it joins again.
-func TestABrokenJoin(t *testing.T) {
+// Only the very hold is adopted: a lock that is free, or in other hands, is not.
+func TestOnlyWhatWasDetachedIsAdopted(t *testing.T) {
 	everywhere(t, func(e *env) {
-		e.run(acquire(writer("01").by("a")))
-		require.EqualValues(e.t, 1, e.run(join(reader("02").by("a")))[0])
-		require.EqualValues(e.t, 1, e.run(breaks("02"))[0])
-		require.EqualValues(e.t, 3, e.run(join(reader("02").by("a")))[0])
-		require.EqualValues(e.t, 1, e.run(join(reader("03").by("a")))[0], "another one may")
+		require.EqualValues(e.t, 3, answer(e, adopt(writer("02"), "01", 5)), "free")
+		for _, of := range []request{writer("01"), reader("01")} {
+			other := writer("02")
+			other.mode = of.mode
+			detached := func() int64 {
+				token := e.run(acquire(of))[1].(int64)
+				require.EqualValues(e.t, 1, e.run(mark("01", token))[1])
+				return token
+			}
+			token := e.run(acquire(of))[1].(int64)
+			require.EqualValues(e.t, 3, answer(e, adopt(other, "01", token)), "not detached")
+			token = detached()
+			for _, forged := range []int64{token - 1, token + 1, 0} {
+				require.EqualValues(e.t, 3, answer(e, adopt(other, "01", forged)))
+			}
+			for _, forged := range []string{"", "of another ticket", wire.MarkOf(secret)} {
+				c := adopt(other, "01", token)
+				c.args[len(c.args)-1] = forged
+				require.EqualValues(e.t, 3, answer(e, c), "another secret")
+			}
+			c := adopt(other, "01", token)
+			c.args = c.args[:len(c.args)-1]
+			require.EqualValues(e.t, 3, answer(e, c), "no secret")
+			require.EqualValues(e.t, 3, answer(e, adopt(other, "03", token)))
+			e.run(release("01", 0))
+			require.EqualValues(e.t, 3, answer(e, adopt(other, "01", token)), "released")
+
+			token = detached()
+			e.run(endHold("01", 0, ttl, ttl))
+			require.EqualValues(e.t, 3, answer(e, adopt(other, "01", token)), "kept until its minimum")
+			e.run(release("01", 0))
+
+			token = detached()
+			e.run(breaks("01"))
+			require.Equal(e.t, by, e.run(adopt(other, "01", token))[4], "broken")
+			e.run(release("01", 0))
+			detached()
+			e.run(breaksNow("01"))
+			require.Equal(e.t, by, e.run(adopt(other, "01", token))[4], "broken at once")
+			e.pass(2 * ttl * time.Millisecond)
+			e.run(refresh())
+		}
+		e.onlyTokensStay()
 	})
 }

@@ -251,6 +251,26 @@ func TestRaise(t *testing.T) {
 	})
 }
 
+// A raise of an attempt beside another does not give it a token that the other may have.
+func TestARaiseBesideAnotherAttempt(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		token := func(c call) int64 {
+			reply := e.run(votes.of(c))
+			require.EqualValues(e.t, 1, reply[0])
+			return reply[1].(int64)
+		}
+		token(acquireByID(reader("01")))
+		first := token(tryAcquire(writer("02").converting("01")))
+		second := token(tryAcquire(writer("03").converting("01")))
+		third := token(tryAcquire(writer("04").converting("01")))
+		require.Less(e.t, first, second)
+		require.Less(e.t, second, third)
+		require.EqualValues(e.t, 0, answer(e, votes.of(raise("03", third))))
+		require.EqualValues(e.t, 1, answer(e, votes.of(raise("04", third+10))))
+	})
+}
+
 func TestRegain(t *testing.T) {
 	everywhere(t, func(e *env) {
 		status := func(v vote, r request, token int64, trusted int) int64 {

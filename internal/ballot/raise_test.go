@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 )
@@ -39,40 +38,6 @@ func TestAnswersToARaise(t *testing.T) {
 		})
 	}
 }
-
-// A target that too few masters can be raised to is not decided while one that is to answer could make for another.
-func TestATargetThatCannotBeReached(t *testing.T) {
-	const far = 9
-	near, atB := reach{5, 5, 5}, reach{5, far + 1, 5}
-	for name, test := range map[string]struct {
-		reach  reach
-		votes  votes
-		then   func(*ballot.Ballot)
-		target fencing.Token
-	}{
-		"one is to answer":           {near, votes{granted(1), granted(far)}, nil, 0},
-		"it can be reached":          {reach{far, 5, 5}, votes{granted(1), granted(far)}, nil, far},
-		"it makes for a smaller one": {near, votes{granted(far), granted(1), granted(2)}, nil, 2},
-		"it agrees":                  {near, votes{granted(1), granted(far), granted(far)}, nil, far},
-		"it is nearer":               {near, votes{granted(1), granted(far), granted(4)}, nil, 4},
-		"it makes for a larger one":  {atB, votes{granted(1), granted(far), granted(far + 1)}, nil, far + 1},
-		"it does not help":           {near, votes{granted(1), granted(far), queued}, nil, far},
-		"it has failed":              {near, votes{granted(1), granted(far), down}, nil, far},
-		"it is late":                 {near, votes{granted(1), granted(far)}, late, far},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := asked(ballot.Wait, 3, test.votes...)
-			if test.then != nil {
-				test.then(b)
-			}
-			b.Decide(now, func(master int) fencing.Token { return test.reach[master] })
-			require.Equal(t, test.target, b.Target())
-		})
-	}
-}
-
-// reach is the largest token that each of three masters can be raised to.
-type reach [3]fencing.Token
 
 func TestAJoinRaisesNothing(t *testing.T) {
 	b := asked(ballot.Join, 3, granted(2), granted(2), granted(1))
@@ -232,34 +197,6 @@ func outvoted() *ballot.Ballot {
 // short is the answer of a master that has granted the hold, and too few of whose replicas have it.
 var short = ballot.Answer{Status: ballot.NoAnswer, Err: errSilent, Unknown: true, Permanent: true, Short: true}
 
-func TestTooFewReplicas(t *testing.T) {
-	for name, test := range map[string]struct {
-		entry ballot.Entry
-		votes votes
-		want  ballot.Verdict
-	}{
-		"of a single master":          {ballot.Wait, votes{short}, ballot.Short},
-		"of one of three":             {ballot.Wait, votes{short, granted(2), granted(2)}, ballot.Held},
-		"of one, and others to come":  {ballot.Try, votes{short, granted(2)}, ballot.Open},
-		"of two":                      {ballot.Wait, votes{short, granted(2), short}, ballot.Short},
-		"of one, and one is down":     {ballot.Wait, votes{short, granted(2), down}, ballot.Open},
-		"of one, and one is down now": {ballot.Try, votes{short, granted(2), down}, ballot.NoQuorum},
-		"of one, and one is denied":   {ballot.Wait, votes{short, granted(2), denied}, ballot.Short},
-		"and a key is not ours":       {ballot.Wait, votes{short, conflict, granted(2)}, ballot.Conflict},
-	} {
-		t.Run(name, func(t *testing.T) {
-			masters := 3
-			if len(test.votes) == 1 {
-				masters = 1
-			}
-			b := asked(test.entry, masters, test.votes...)
-			require.Equal(t, test.want, verdict(b, now))
-			require.True(t, b.Vote(A).MayBeHeld(), "it is to be released")
-			require.True(t, b.Vote(A).MayArriveLate())
-		})
-	}
-}
-
 func TestAGrantIsConfirmedBeforeItCounts(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer ballot.Answer
@@ -322,37 +259,6 @@ func TestAMessageThatOvertakesTheAnswer(t *testing.T) {
 		b.Vote(A).Answered(granted(5))
 		require.EqualValues(t, 5, reported(b, now))
 	})
-}
-
-func TestAnOldMessageBringsNothingBack(t *testing.T) {
-	for name, ends := range map[string]func(*ballot.Ballot){
-		"a later grant":   func(b *ballot.Ballot) { b.Vote(A).Granted(6, now.Add(trust)) },
-		"outvoted":        outvoteA,
-		"yielded":         func(b *ballot.Ballot) { yieldA(b, queued) },
-		"asked again":     func(b *ballot.Ballot) { yieldA(b, absent); b.Vote(A).Ask() },
-		"trust is longer": func(*ballot.Ballot) {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := asked(ballot.Wait, 3, granted(5), queued, queued)
-			ends(b)
-			before := *b.Vote(A)
-			b.Vote(A).Granted(5, tooLate.Add(trust))
-			b.Vote(A).Granted(4, tooLate.Add(trust))
-			require.Equal(t, before, *b.Vote(A))
-		})
-	}
-}
-
-func yieldA(b *ballot.Ballot, answer ballot.Answer) {
-	b.Next(nil)
-	b.Vote(A).Yielded(5, answer)
-}
-
-func outvoteA(b *ballot.Ballot) {
-	b.Vote(B).Granted(5, now.Add(trust))
-	b.Decide(now, anywhere)
-	b.Vote(A).Renewing(5)
-	b.Vote(A).Renewed(5, absent, now)
 }
 
 func TestRefreshes(t *testing.T) {

@@ -17,31 +17,6 @@ import (
 
 type votes = []ballot.Answer
 
-func TestVerdictOfOneMaster(t *testing.T) {
-	for name, test := range map[string]struct {
-		entry ballot.Entry
-		votes votes
-		want  ballot.Verdict
-	}{
-		"granted":                    {ballot.Wait, votes{granted(5)}, ballot.Held},
-		"granted too late":           {ballot.Wait, votes{grantedUntil(5, now)}, ballot.TooLate},
-		"queued":                     {ballot.Wait, votes{queued}, ballot.Open},
-		"not answered, and waits":    {ballot.Wait, votes{silent}, ballot.Open},
-		"denied":                     {ballot.Wait, votes{denied}, ballot.NoQuorum},
-		"a key holds something else": {ballot.Wait, votes{conflict}, ballot.Conflict},
-		"try: not answered yet":      {ballot.Try, nil, ballot.Open},
-		"try: refused":               {ballot.Try, votes{refused}, ballot.Contended},
-		"try: not answered":          {ballot.Try, votes{down}, ballot.NoQuorum},
-		"join: granted":              {ballot.Join, votes{granted(5)}, ballot.Held},
-		"join: absent":               {ballot.Join, votes{absent}, ballot.Absent},
-		"join: the owner reads":      {ballot.Join, votes{reading}, ballot.OnlyReads},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, test.want, verdict(asked(test.entry, 1, test.votes...), now))
-		})
-	}
-}
-
 func TestVerdictOfThreeMasters(t *testing.T) {
 	for name, test := range map[string]struct {
 		entry ballot.Entry

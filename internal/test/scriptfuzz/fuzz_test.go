@@ -57,6 +57,7 @@ func on(
 			runner = testredis.StartLua54(t, s.Server)
 		}
 		option := s.Option()
+		option.Username, option.Password = declared(t, s.Server)
 		option.ConnWriteTimeout, option.Dialer.Timeout = patience, patience
 		client, err := rueidis.NewClient(option)
 		require.NoError(t, err)
@@ -66,6 +67,16 @@ func on(
 		defer p.Close()
 		test(t, p)
 	})
+}
+
+// declared returns a user who may touch no key but those that the calls declare: the server checks each command of a
+// script against that.
+func declared(t *testing.T, s *testredis.Server) (user, password string) {
+	_, err := s.Command("ACL", "SETUSER", "locker", "on", ">secret", "+@all",
+		"resetchannels", "&heard", "&deaf", "&sharded",
+		"resetkeys", "~fencelock:{n}", "~fencelock:{n}:h", "~fencelock:{n}:q", "~fencelock:{n}:x", "~fencelock:master")
+	require.NoError(t, err)
+	return "locker", "secret"
 }
 
 // Random sequences leave and answer what the model says, and reach every reply code of every script.
