@@ -322,31 +322,6 @@ func TestAnAdoptedLeaseKeepsItsMinimum(t *testing.T) {
 	})
 }
 
-// The hooks learn of both calls.
-func TestTraceOfAnAdoption(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var d testkit.Trace
-		p := w.Process(d.Option())
-		lease := p.Take("n", rwlock.Write)
-		ticket := detach(w, lease)
-		adopted, err := p.Adopt(w.Ctx, ticket)
-		require.NoError(w, err)
-		_, err = p.Adopt(w.Ctx, ticket)
-		require.ErrorIs(w, err, rwlock.ErrTicket)
-		w.Release(adopted)
-		require.NoError(w, p.Close())
-		seen := []string{"acquired n", "renewed n", "detached n", "released n", "acquired n", "failed n", "released n"}
-		require.Equal(w, seen, reported(&d))
-		require.ErrorIs(w, d.Last("failed").Err, rwlock.ErrTicket)
-		stats := p.Stats()
-		require.EqualValues(w, 2, stats.Acquired)
-		require.EqualValues(w, 1, stats.Adopted)
-		require.EqualValues(w, 1, stats.Detached)
-		require.EqualValues(w, 1, stats.Failed.Refused)
-		require.Zero(w, stats.Held)
-	})
-}
-
 // A ticket whose hold is gone when the adopter has it released is not adopted, although it had been granted the lock.
 func TestATicketThatRunsOutWhileItIsAdopted(t *testing.T) {
 	inFakeTime(t, func(w *world) {

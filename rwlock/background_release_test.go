@@ -302,22 +302,6 @@ func TestAReleaseInTheBackgroundReturnsAKnownLoss(t *testing.T) {
 	})
 }
 
-// The end of the caller's context does not keep the lock.
-func TestAReleaseInTheBackgroundIgnoresItsContext(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process(rwlock.WithBackgroundRelease())
-		ctx, cancel := context.WithCancel(w.Ctx)
-		lease := p.Take("n", rwlock.Write)
-		mu := p.RWMutex("m")
-		require.NoError(w, mu.Lock(w.Ctx))
-		cancel()
-		require.NoError(w, lease.Release(ctx))
-		require.NoError(w, lease.Release(ctx), "the second time")
-		require.NoError(w, mu.Unlock(ctx))
-		w.Release(w.Process().Take("n", rwlock.Write), w.Process().Take("m", rwlock.Write))
-	})
-}
-
 // Close waits for the releases under way, and no longer than the release timeout.
 func TestCloseWaitsForReleasesInTheBackground(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -380,53 +364,13 @@ func TestAStormOfReleasesInTheBackgroundIsBounded(t *testing.T) {
 	})
 }
 
-// Waiters of other processes are served in the order of their arrival, and before the process that has released.
-func TestWaitersOfOthersBehindAReleaseInTheBackground(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		for _, tuned := range []bool{false, true} {
-			w.Net.Tuned = tuned
-			p := w.Process(rwlock.WithBackgroundRelease())
-			held := p.Take("n", rwlock.Write)
-			var waiters []*pending
-			for range 4 {
-				waiters = append(waiters, w.Process(rwlock.WithBackgroundRelease()).Queue("n", rwlock.Write))
-			}
-			require.NoError(w, held.Release(w.Ctx))
-			again := p.Acquire(w.Ctx, "n", rwlock.Write)
-			last := held.Token()
-			for _, waiter := range append(waiters, again) {
-				lease := waiter.Granted()
-				require.Greater(w, lease.Token(), last)
-				last = lease.Token()
-				require.NoError(w, lease.Release(w.Ctx))
-			}
-		}
-	})
-}
-
-// What a minimum leaves behind is not freed sooner, and it refuses a single attempt of its own process at once.
-func TestAMinimumBehindAReleaseInTheBackground(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const least, way = 5 * time.Second, 10 * time.Millisecond
-		w.Net.Tuned = true
-		p := w.ProcessAt(way, rwlock.WithBackgroundRelease(), rwlock.WithMinHold(least))
-		p.WarmUp()
-		w.Pass(time.Second)
-		granted := time.Now()
-		require.NoError(w, p.Take("n", rwlock.Write).Release(w.Ctx))
-		_, err := p.TryLock(w.Ctx, "n")
-		refused := testkit.As[*rwlock.AcquireError](w, err)
-		require.True(w, refused.Holder.Ended)
-		require.Equal(w, 6*way, time.Since(granted), "a round trip each")
-		next := p.Take("n", rwlock.Write)
-		require.InDelta(w, least, time.Since(granted), float64(5*way))
-		w.Release(next)
-	})
-}
-
 // followsInTheBackground: no request of the process is refused by what it has released, in any order.
 func followsInTheBackground(w *world) {
 	p := w.Process(rwlock.WithBackgroundRelease())
+	over, cancel := context.WithCancel(w.Ctx)
+	lease := p.Take("n", rwlock.Write)
+	cancel()
+	require.NoError(w, lease.Release(over), "the end of its context does not keep the lock")
 	for _, pair := range pairs {
 		for range 5 {
 			require.NoError(w, pair(w, p, "n"))
@@ -445,12 +389,16 @@ func TestAReleaseThatFailsAfterAnOverflow(t *testing.T) {
 			Acquired:      func(context.Context, rwlock.TraceEvent) { <-room },
 			ReleaseFailed: func(_ context.Context, _ rwlock.TraceEvent, err error) { failed = append(failed, err) },
 		}))
-		held := p.Take("n", rwlock.Write)
-		for p.Stats().EventsDropped == 0 {
-			w.Release(held)
-			w.Settle()
-			held = p.Take("n", rwlock.Write)
+		names := make([]string, 64)
+		for i := range names {
+			names[i] = fmt.Sprint(i)
 		}
+		for p.Stats().EventsDropped == 0 {
+			all := takeAll(p, w.Ctx, rwlock.Writes(names...)).granted(w)
+			require.NoError(w, all.Release(w.Ctx))
+			w.Settle()
+		}
+		held := p.Take("n", rwlock.Write)
 		close(room)
 		w.Settle()
 		w.FlushAll()

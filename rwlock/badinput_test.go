@@ -143,63 +143,6 @@ func TestLimitsAreAllowed(t *testing.T) {
 	})
 }
 
-// isConflict fails the test if the error does not say that a key of the lock "orders" holds something else.
-func isConflict(t *testing.T, err error) {
-	t.Helper()
-	require.ErrorIs(t, err, rwlock.ErrConflict)
-	require.NotErrorIs(t, err, rwlock.ErrNotAcquired)
-	require.False(t, rwlock.Indeterminate(err))
-	failed := testkit.As[*rwlock.QuorumError](t, err)
-	require.Equal(t, "orders", failed.Name)
-	require.Len(t, failed.Nodes, 1)
-	require.ErrorContains(t, err, `lock "orders"`)
-	require.ErrorContains(t, err, failed.Nodes[0].Addr)
-}
-
-// A key of the lock that belongs to somebody else is left as it is, and so is everything around it.
-func TestKeyHoldsSomethingElse(t *testing.T) {
-	everywhere(t, func(w *world) {
-		for _, c := range []struct {
-			suffix   string
-			make     []string
-			occupied bool // only those who must queue meet this key
-			readers  bool // only readers meet this key
-		}{
-			{"", []string{"SET", "", "mine"}, false, false},
-			{"", []string{"RPUSH", "", "mine"}, false, false},
-			{":h", []string{"SADD", "", "mine"}, false, true},
-			{":h", []string{"SET", "", "mine"}, false, true},
-			{":q", []string{"HSET", "", "mine", "1"}, true, false},
-		} {
-			w.FlushAll()
-			foreign := "fencelock:{orders}" + c.suffix
-			c.make[1] = foreign
-			w.Command(c.make...)
-			p := w.Process()
-			if c.occupied {
-				_, err := w.Process().Lock(w.Ctx, "orders")
-				require.NoError(w, err)
-			}
-			if !c.readers {
-				_, err := p.Lock(w.Ctx, "orders")
-				isConflict(w.T, err)
-			}
-			_, err := p.RLock(w.Ctx, "orders")
-			isConflict(w.T, err)
-			require.NoError(w, p.Close())
-			w.Settle()
-			for _, key := range w.LockKeys() {
-				if key == foreign {
-					require.EqualValues(w, -1, w.Command("PTTL", key), "%q was given an end", key)
-				} else {
-					require.Positive(w, w.Command("PTTL", key), "%q is left for ever beside %q", key, foreign)
-				}
-			}
-			require.EqualValues(w, 1, w.Command("EXISTS", foreign))
-		}
-	})
-}
-
 // A counter beyond all tokens is found by whoever is granted one: at once, by a hand-off or by a refresh.
 func TestACounterPastAllTokensIsAConflict(t *testing.T) {
 	everywhere(t, func(w *world) {
@@ -418,27 +361,4 @@ func lockWithin(w *world, p *testkit.Process, d time.Duration, calls int64) (ret
 	}
 	require.NoError(w, err)
 	return true
-}
-
-// unlockingContext is a caller's context whose Done unlocks an RWMutex and panics.
-type unlockingContext struct {
-	context.Context
-	unlock func()
-}
-
-func (c *unlockingContext) Done() <-chan struct{} {
-	c.unlock()
-	panic("the caller's context")
-}
-
-// A goroutine whose context panics does not keep the lock that was handed on to it at that moment.
-func TestAPanicOfAContextAtAHandOnKeepsNoLock(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		m := w.Process().RWMutex("n")
-		require.NoError(w, m.Lock(w.Ctx))
-		ctx := &unlockingContext{w.Ctx, func() { require.NoError(w, m.Unlock(w.Ctx)) }}
-		require.Panics(w, func() { _ = m.Lock(ctx) })
-		require.NoError(w, m.Lock(w.Soon(w.TTL/2)))
-		require.NoError(w, m.Unlock(w.Ctx))
-	})
 }

@@ -2,9 +2,7 @@ package rwlock_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,127 +55,33 @@ var blockedWith = map[string]func(s *sink) []rwlock.Option{
 	"log handler and trace": func(s *sink) []rwlock.Option { return []rwlock.Option{s.logger(), s.trace()} },
 }
 
-// inFakeTimeBlocked runs a test for every way, with a process whose user code stands still.
-func inFakeTimeBlocked(t *testing.T, test func(w *world, p *process)) {
+func TestNothingWaitsForUserCodeThatStandsStill(t *testing.T) {
 	for way, options := range blockedWith {
 		t.Run(way, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
-				test(w, w.Process(options(newSink(w))...))
+				p, q := w.Process(options(newSink(w))...), w.Process()
+				leases := []*rwlock.Lease{p.Take("a", rwlock.Write), p.Take("b", rwlock.Read)}
+				w.Pass(5 * w.TTL)
+				require.Greater(w, p.Stats().Renewed, uint64(20), "three renewals per lease and TTL")
+
+				held := q.Take("n", rwlock.Write)
+				first, second := p.Queue("n", rwlock.Write), p.Queue("n", rwlock.Write)
+				released := time.Now()
+				w.Release(held)
+				w.Release(first.Granted())
+				w.Release(second.Granted())
+				require.Less(w, second.At.Sub(released), w.Refresh())
+
+				require.NoError(w, leases[0].Err())
+				require.NoError(w, leases[1].Err())
+				end, next := watch(leases[0]), q.Queue("a", rwlock.Write)
+				p.Link.Blackhole(testredis.Both)
+				next.Granted()
+				w.Settle()
+				require.True(w, end.before(next.At.Add(1)), "another holds it while the old context lives")
 			})
 		})
 	}
-}
-
-func TestDeadlinesHoldWithUserCodeBlocked(t *testing.T) {
-	inFakeTimeBlocked(t, func(w *world, p *process) {
-		q := w.Process()
-		names := []string{"a", "b", "c"}
-		ends, next := map[string]*ending{}, map[string]*pending{}
-		for _, n := range names {
-			ends[n] = watch(p.Take(n, rwlock.Write))
-		}
-		p.Link.Blackhole(testredis.Both)
-		for _, n := range names {
-			next[n] = q.Acquire(w.Ctx, n, rwlock.Write)
-		}
-		for _, n := range names {
-			next[n].Granted()
-			w.Settle()
-			require.True(w, ends[n].before(next[n].At.Add(1)), "%q: another holds it while the old context lives", n)
-		}
-	})
-}
-
-func TestRenewalsGoOnWithUserCodeBlocked(t *testing.T) {
-	inFakeTimeBlocked(t, func(w *world, p *process) {
-		leases := []*rwlock.Lease{p.Take("a", rwlock.Write), p.Take("b", rwlock.Read)}
-		w.Pass(5 * w.TTL)
-		for _, lease := range leases {
-			require.NoError(w, lease.Err(), "%q", lease.Name())
-		}
-		require.Greater(w, p.Stats().Renewed, uint64(20), "three renewals per lease and TTL")
-	})
-}
-
-func TestHandOffsGoOnWithUserCodeBlocked(t *testing.T) {
-	inFakeTimeBlocked(t, func(w *world, p *process) {
-		held := w.Process().Take("n", rwlock.Write)
-		first, second := p.Queue("n", rwlock.Write), p.Queue("n", rwlock.Write)
-		released := time.Now()
-		w.Release(held)
-		w.Release(first.Granted())
-		w.Release(second.Granted())
-		require.Less(w, second.At.Sub(released), w.Refresh())
-	})
-}
-
-// told is what the hooks of a locker were told, by hold, in the order in which they were.
-type told struct {
-	mu     sync.Mutex
-	events map[string][]string
-	inside atomic.Int32 // hooks that run at this moment
-	beside atomic.Int32 // how often one ran beside another
-	slow   time.Duration
-}
-
-func (o *told) hook(what string) func(context.Context, rwlock.TraceEvent) {
-	return func(_ context.Context, e rwlock.TraceEvent) {
-		if o.inside.Add(1) > 1 {
-			o.beside.Add(1)
-		}
-		time.Sleep(o.slow)
-		o.mu.Lock()
-		if o.events == nil {
-			o.events = make(map[string][]string)
-		}
-		o.events[e.Hold] = append(o.events[e.Hold], what)
-		o.mu.Unlock()
-		o.inside.Add(-1)
-	}
-}
-
-func (o *told) trace() *rwlock.Trace {
-	lost := o.hook("lost")
-	return &rwlock.Trace{
-		Waiting: o.hook("waiting"), Acquired: o.hook("acquired"), Renewed: o.hook("renewed"), Released: o.hook("released"),
-		Lost: func(ctx context.Context, e rwlock.TraceEvent, _ *rwlock.LostError) { lost(ctx, e) },
-	}
-}
-
-// Slow hooks are told of everything, one event after the other, and of the end of every lease before Close returns.
-func TestHooksSeeEveryEndBeforeCloseReturns(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const leases = 20
-		o := &told{slow: 10 * time.Millisecond}
-		p := w.Process(rwlock.WithTrace(o.trace()))
-		var all []*pending
-		for i := range leases {
-			all = append(all, p.Acquire(w.Ctx, fmt.Sprint("n", i), rwlock.Write, rwlock.WithMaxHold(time.Hour)))
-		}
-		for i, a := range all {
-			lease := a.Granted()
-			switch i % 3 {
-			case 0:
-				w.Release(lease)
-			case 1:
-				w.Command("DEL", "fencelock:{"+lease.Name()+"}") // lost at the next renewal
-			}
-		}
-		w.Pass(w.TTL)
-		require.NoError(w, p.Close())
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		require.Zero(w, o.beside.Load(), "hooks that ran beside another")
-		require.Len(w, o.events, leases)
-		for hold, events := range o.events {
-			require.Equal(w, "acquired", events[0], "%s: %v", hold, events)
-			end := events[len(events)-1]
-			require.Contains(w, []string{"lost", "released"}, end, "%s: %v", hold, events)
-			require.Equal(w, 1, len(events)-len(slices.DeleteFunc(slices.Clone(events), func(what string) bool {
-				return what == "lost" || what == "released"
-			})), "%s has one end: %v", hold, events)
-		}
-	})
 }
 
 // acting are the options whose function calls act.
@@ -285,20 +189,4 @@ func everyEvent(locker *rwlock.Locker, name string) bool {
 	defer end()
 	_, _ = locker.Lock(short, name) // waits
 	return held.Release(ctx) == nil
-}
-
-// The events that wait for a hook or a log handler are bounded. Those that find no room are counted.
-func TestEventsThatOverflowAreCounted(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process(newSink(w).trace())
-		const sections = 20_000
-		for range sections {
-			w.Release(p.Take("n", rwlock.Write))
-			if p.Stats().EventsDropped > 0 {
-				break
-			}
-		}
-		require.Positive(w, p.Stats().EventsDropped, "after %d sections with a hook that never returns", sections)
-		require.Zero(w, w.Process().Stats().EventsDropped)
-	})
 }

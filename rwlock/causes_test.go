@@ -2,8 +2,6 @@ package rwlock_test
 
 import (
 	"context"
-	"crypto/tls"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -440,83 +438,4 @@ func TestWaitersOfAServerThatRefuses(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Releases that wait for a master expire while it is away. Those that come after its return are sent as ever.
-func TestBackgroundReleasesGoOnAfterAnOutage(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		w.TTL = time.Second
-		p, q := w.Process(), w.Process()
-		lease := p.Take("n", rwlock.Write)
-		p.Link.Refuse()
-		p.Link.Cut()
-		require.True(w, rwlock.Indeterminate(lease.Release(w.Ctx)))
-		w.Pass(10 * w.TTL)
-		p.Link.Restore()
-		w.Pass(5 * w.TTL)
-		w.Release(p.Take("other", rwlock.Write))
-
-		q.Take("n", rwlock.Write)
-		_, err := p.Lock(w.Soon(100*time.Millisecond), "n")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		w.Pass(50 * time.Millisecond)
-		require.Empty(w, w.Inspect("n").Waiters, "who gave up is out of the queue")
-		start := time.Now()
-		require.NoError(w, p.Close())
-		require.Less(w, time.Since(start), w.TTL/2)
-	})
-}
-
-// What short attempts leave behind lives as long as their requests can, not as long as their TTL.
-func TestTombstonesDoNotPileUp(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const attempts = 500
-		w.TTL = time.Hour
-		w.Process().Take("n", rwlock.Write)
-		p := w.Process()
-		p.WarmUp()
-		size := func() int { return len(w.Mini.Miniredis().Dump()) }
-		before := size()
-		p.Link.DelayDir(testredis.ToClient, 6*time.Millisecond)
-		for range attempts {
-			ctx, cancel := context.WithTimeout(w.Ctx, 3*time.Millisecond)
-			_, err := p.TryLock(ctx, "n")
-			require.Error(w, err)
-			cancel()
-		}
-		p.Link.Delay(0)
-		w.Pass(time.Minute)
-		for range attempts / 10 { // whoever comes clears up
-			_, err := p.TryLock(w.Ctx, "n")
-			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		}
-		require.Less(w, size()-before, 20*100, "bytes left of %d attempts", attempts)
-	})
-}
-
-// A dial has a context below that of the release, which runs out when the release is over, or in that moment.
-func TestTheTimeOfADialRunsOutAfterItsRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		option := link.Option()
-		dial, dials := option.DialCtxFn, 0
-		option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-			dials++
-			_, cancel := context.WithTimeout(ctx, time.Second)
-			t.Cleanup(cancel)
-			return dial(ctx, addr, d, c)
-		}
-		locker := testkit.Dial(t, "", option)
-		for range 3 {
-			lease, err := locker.TryLock(t.Context(), "n")
-			require.NoError(t, err)
-			time.Sleep(200 * time.Millisecond) // the connection has not answered of late
-			before := dials
-			link.Cut()
-			synctest.Wait()
-			require.NoError(t, lease.Release(t.Context()))
-			require.Greater(t, dials, before, "the release dials")
-			time.Sleep(2 * time.Second)
-		}
-	})
 }

@@ -163,6 +163,7 @@ func TestASlotThatIsLeftMoving(t *testing.T) {
 
 // The same where grants and renewals count with a replica: a call that is redirected takes its WAIT with it.
 func TestASlotThatIsLeftMovingWithReplicas(t *testing.T) {
+	testredis.NeedAll(t, "it waits for more than a TTL of servers with replicas")
 	t.Parallel()
 	cluster := testredis.StartCluster(t, redisBinary(t), 1)
 	w := testkit.OnGroup(t, cluster)

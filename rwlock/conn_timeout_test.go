@@ -105,28 +105,6 @@ func TestACallOverASilentConnectionReplacesIt(t *testing.T) {
 	}
 }
 
-// A server that pauses for less than a Release waits answers every call over the connection that there is.
-func TestAPauseOfTheServerFailsNoCallAfterAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		client := dialPatiently(t, mini.NewLink(), func(o *rueidis.ClientOption) { o.Dialer.KeepAlive = -1 })
-		echo := func() error {
-			return client.Do(t.Context(), client.B().Echo().Message("e").Build()).Error()
-		}
-		require.NoError(t, echo())
-		before := dialsOf(client)
-		for pause := range 10 {
-			time.Sleep(10 * time.Second)
-			require.NoError(t, echo())
-			time.Sleep(time.Duration(pause) * 100 * time.Millisecond)
-			mini.Freeze()
-			time.AfterFunc(1900*time.Millisecond, mini.Thaw)
-			require.NoError(t, echo(), "%d", pause)
-		}
-		require.Equal(t, before, dialsOf(client))
-	})
-}
-
 // A link may be slower than that: how long its answers take is known from the first one on.
 func TestASlowLinkIsNotSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -150,35 +128,6 @@ func TestASlowLinkIsNotSilent(t *testing.T) {
 		require.NoError(t, lease.Err())
 		require.Equal(t, before, dialsOf(client))
 		require.NoError(t, lease.Release(t.Context()))
-	})
-}
-
-// Neither is a connection over which nothing is sent, nor one with answers whose requests overlap.
-func TestAConnectionThatAnswersIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		link.Delay(10 * time.Millisecond)
-		client := dialPatiently(t, link, func(*rueidis.ClientOption) {})
-		locker := openLocker(t, client, rwlock.WithTTL(time.Second))
-		held, err := locker.Lock(t.Context(), "n")
-		require.NoError(t, err)
-		waiting, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { // it listens for messages, over a connection of its own
-			defer close(ended)
-			_, _ = locker.Lock(waiting, "n")
-		}()
-		time.Sleep(100 * time.Millisecond)
-		before := dialsOf(client)
-		for i := range 1000 {
-			go client.Do(t.Context(), client.B().Ping().Build())
-			time.Sleep(time.Duration(i%40) * time.Millisecond)
-		}
-		time.Sleep(time.Minute)
-		require.Equal(t, before, dialsOf(client))
-		require.NoError(t, held.Err())
-		stop()
-		<-ended
 	})
 }
 

@@ -63,35 +63,15 @@ func TestContextsDoNotPileUp(t *testing.T) {
 	})
 }
 
-// Each context has the values and the deadline of its own parent, whatever others share its end.
-func TestContextsThatShareAnEndHaveTheirOwnValues(t *testing.T) {
-	everyHeld(t, func(w *world, h held) {
-		server, stop := context.WithTimeout(w.Ctx, time.Hour)
-		defer stop()
-		deadline, _ := server.Deadline()
-		for _, parent := range []context.Context{context.Background(), server} {
-			first := h.context(context.WithValue(parent, contextKey("request"), "first"))
-			second := h.context(context.WithValue(parent, contextKey("request"), "second"))
-			require.Equal(w, "first", first.Value(contextKey("request")))
-			require.Equal(w, "second", second.Value(contextKey("request")))
-			require.Nil(w, h.context(parent).Value(contextKey("request")))
-			_, err := fencing.Require(second, "n")
-			require.NoError(w, err)
-			got, bounded := second.Deadline()
-			require.Equal(w, parent == server, bounded)
-			if bounded {
-				require.Equal(w, deadline, got)
-			}
-		}
-		h.release()
-	})
-}
-
 // A context ends with its parent or with what was held, with the cause of that, and so do its children.
 func TestContextsEndWithTheParentOrTheHold(t *testing.T) {
 	everyHeld(t, func(w *world, h held) {
 		withParent, cancel := context.WithCancelCause(w.Ctx)
 		ctx, other := h.context(withParent), h.context(w.Ctx)
+		for _, value := range []string{"first", "second"} { // which share an end
+			request := h.context(context.WithValue(withParent, contextKey("request"), value))
+			require.Equal(w, value, request.Value(contextKey("request")))
+		}
 		child, stop := context.WithCancel(ctx)
 		defer stop()
 		var grandchild context.Context
@@ -371,22 +351,6 @@ func TestAFenceAloneRefusesNobody(t *testing.T) {
 				require.NoError(w, take(ctx, "n"), "%s: %s", what, entry)
 			}
 		}
-	})
-}
-
-// A single attempt cannot wait for itself: it reports what it finds.
-func TestATryInsideTheOwnSection(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		for around, section := range sections(p) {
-			require.NoError(w, section(w.Ctx, "n", func(ctx context.Context) error {
-				_, err := p.TryLock(ctx, "n")
-				require.ErrorIs(w, err, rwlock.ErrNotAcquired, around)
-				require.ErrorIs(w, p.RWMutex("n").TryLock(ctx), rwlock.ErrNotAcquired, around)
-				return nil
-			}))
-		}
-		w.OnlyTokensLeft()
 	})
 }
 

@@ -3,7 +3,6 @@ package rwlock_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -65,36 +64,6 @@ func TestCrowdCostsOneBoundedRefresh(t *testing.T) {
 	})
 }
 
-// The nearest of a process have places among the waiters of others. Those behind are served in its order.
-func TestCrowdIsServedInTheOrderOfArrival(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		held := w.Process().Take("n", rwlock.Write)
-		const way = time.Millisecond
-		p, other, r := w.ProcessAt(way), w.ProcessAt(way), new(testkit.Order)
-		all := lineUpCrowd(p, r, 0, crowd)
-		all = append(all, lineUpCrowd(other, r, len(all), 2)...)
-		all = append(all, lineUpCrowd(p, r, len(all), crowd)...)
-		all = append(all, lineUpCrowd(other, r, len(all), crowd)...)
-		w.Pass(3 * w.Claim())
-		released := time.Now()
-		w.Release(held)
-		for _, a := range all {
-			a.Granted()
-		}
-		nearest := append(testkit.Span(0, perRefresh), crowd, crowd+1)
-		require.Equal(w, nearest, r.Entered[:len(nearest)])
-		ofOther := func(i int) bool { return i/2 == crowd/2 || i >= 2*crowd+2 }
-		mine := slices.DeleteFunc(slices.Clone(r.Entered), ofOther)
-		require.Len(w, mine, 2*crowd)
-		require.True(w, slices.IsSorted(mine), "%v", mine)
-		others := slices.DeleteFunc(r.Entered, func(i int) bool { return !ofOther(i) })
-		require.Len(w, others, crowd+2)
-		require.True(w, slices.IsSorted(others), "%v", others)
-		require.LessOrEqual(w, time.Since(released), time.Duration(len(all)+1)*2*way, "nobody waited for a timer")
-		w.OnlyTokensLeft()
-	})
-}
-
 // A crowd that dies is out of the way within the lease of a waiter, also where its connection seems to stand.
 func TestDeadCrowdDropsOutWithinItsLease(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -130,62 +99,6 @@ func TestDeadCrowdDropsOutWithinItsLease(t *testing.T) {
 			})
 		})
 	}
-}
-
-// After the data is lost, or the process was cut off for longer than its waiters live, all of a crowd are served.
-func TestCrowdIsServedAfterALoss(t *testing.T) {
-	const waiters = crowd / 2 // more than one refresh names
-	for name, happen := range map[string]func(w *world, p *process){
-		"the server loses its data": func(w *world, _ *process) { w.FlushAll() },
-		"the process is cut off": func(w *world, p *process) {
-			p.Link.Refuse()
-			p.Link.Cut()
-			w.Pass(2 * w.Claim())
-			p.Link.Restore()
-		},
-		"its subscription breaks": func(_ *world, p *process) { p.Link.Cut() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				holder := w.Process()
-				held := holder.Take("n", rwlock.Write)
-				p, r := w.Process(), new(testkit.Order)
-				all := lineUpCrowd(p, r, 0, waiters)
-				w.Pass(2 * w.Claim())
-				happen(w, p)
-				_ = held.Release(w.Ctx) // lost, as like as not
-				for _, a := range all {
-					a.Wait()
-					require.NoError(w, a.Err)
-				}
-				require.Len(w, r.Entered, waiters)
-			})
-		})
-	}
-}
-
-// The readers of a crowd enter together, also those behind the nearest.
-func TestCrowdOfReadersEntersTogether(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		held := w.Process().Take("n", rwlock.Write)
-		p := w.Process()
-		var all []*pending
-		for range crowd {
-			all = append(all, p.Acquire(w.Ctx, "n", rwlock.Read))
-		}
-		w.UntilWaiting("n", perRefresh)
-		w.Pass(2 * w.Claim())
-		released := time.Now()
-		w.Release(held)
-		for _, a := range all {
-			a.Granted()
-		}
-		require.Less(w, time.Since(released), w.Refresh(), "all are in together")
-		for _, a := range all {
-			w.Release(a.Lease)
-		}
-		w.OnlyTokensLeft()
-	})
 }
 
 // When all of a crowd give up at once, their releases go together, many in a call.

@@ -21,7 +21,7 @@ var directions = map[string]testredis.Direction{
 const latency = 150 * time.Millisecond
 
 // every is how far apart the moments are at which links fail.
-var every = testredis.Few(4*131*time.Millisecond, 131*time.Millisecond)
+var every = testredis.Few(7*131*time.Millisecond, 131*time.Millisecond)
 
 func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 	for name, dir := range directions {

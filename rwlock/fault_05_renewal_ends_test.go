@@ -84,28 +84,3 @@ func TestF05NoRenewalFollowsARelease(t *testing.T) {
 		})
 	}
 }
-
-func TestF05RenewalEndsWithTheLease(t *testing.T) {
-	for name, end := range map[string]func(w *world, p *process, lease *rwlock.Lease){
-		"MaxHold":  func(w *world, _ *process, lease *rwlock.Lease) { w.UntilOver(lease) },
-		"loss":     func(w *world, _ *process, lease *rwlock.Lease) { w.FlushAll(); w.UntilOver(lease) },
-		"Close":    func(w *world, p *process, _ *rwlock.Lease) { require.NoError(w, p.Close()) },
-		"cut link": func(w *world, p *process, lease *rwlock.Lease) { p.Die(); w.UntilOver(lease); p.Link.Restore() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process()
-				h := listen(p)
-				lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(3*w.TTL+w.TTL/2))
-				w.Pass(w.TTL)
-				require.GreaterOrEqual(w, h.count(scripts.Renew), 2)
-				end(w, p, lease)
-				w.Pass(time.Second)
-				renewed := h.count(scripts.Renew)
-				w.Pass(7 * 24 * time.Hour / 1000)
-				require.Equal(w, renewed, h.count(scripts.Renew))
-				require.Empty(w, w.Inspect("n").Holders)
-			})
-		})
-	}
-}

@@ -73,7 +73,7 @@ func TestF10TransitionWakesWhoMayEnter(t *testing.T) {
 func TestF10LostMessageCostsOneRefresh(t *testing.T) {
 	for _, c := range transitions {
 		t.Run(c.name, func(t *testing.T) {
-			for wait := time.Duration(0); wait < time.Second; wait += 90 * time.Millisecond {
+			for wait := time.Duration(0); wait < time.Second; wait += every * 2 / 3 {
 				inFakeTime(t, func(w *world) {
 					makeRoom := c.block(w)
 					p := w.Process()

@@ -132,7 +132,7 @@ func TestF11SubscriptionThatIsCutCostsOneRefresh(t *testing.T) {
 		"never stood": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for wait := time.Duration(0); wait < 2*time.Second; wait += 170 * time.Millisecond {
+			for wait := time.Duration(0); wait < 2*time.Second; wait += every {
 				inFakeTime(t, func(w *world) {
 					holder := w.Process()
 					p, news := splitProcess(w)

@@ -42,20 +42,6 @@ func TestF17JumpForwardIsALoss(t *testing.T) {
 	})
 }
 
-// A jump that ends before the deadline changes nothing but the time that is left.
-func TestF17SmallJumpIsNoLoss(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		clock := testkit.NewWallClock(0)
-		p := w.Process(clock.Option())
-		lease := p.Take("n", rwlock.Write)
-		clock.Step(w.TTL / 2)
-		require.NoError(w, lease.Err())
-		w.Pass(10 * w.TTL)
-		require.NoError(w, lease.Err())
-		w.Release(lease)
-	})
-}
-
 // A wall clock that is set back, however far, lengthens no lease: the monotonic clock ends it.
 func TestF17StepBackLengthensNothing(t *testing.T) {
 	inFakeTime(t, func(w *world) {

@@ -94,14 +94,18 @@ func TestF22ErrorsCarryWhatTheySay(t *testing.T) {
 		lost := testkit.As[*rwlock.LostError](w, held.Release(w.Ctx))
 		require.Equal(w, rwlock.LostError{Name: "n", Token: token, Reason: rwlock.ReasonGone}, *lost)
 
-		p.Die()
+		lease := p.Take("n", rwlock.Write)
+		p.Link.Hold(testredis.Both)
 		_, err = p.TryLock(w.Ctx, "n")
-		unanswered := testkit.As[*rwlock.QuorumError](w, err)
-		require.Equal(w, []any{"n", 1, 0}, []any{unanswered.Name, unanswered.Need, unanswered.Got})
-		require.Len(w, unanswered.Nodes, 1)
-		require.Equal(w, 0, unanswered.Nodes[0].Index)
-		require.Equal(w, "mini:6379", unanswered.Nodes[0].Addr)
-		_ = testkit.As[*rwlock.NodeError](w, err)
+		for _, err := range []error{err, lease.Renew(w.Ctx)} {
+			unanswered := testkit.As[*rwlock.QuorumError](w, err)
+			require.Equal(w, []any{"n", 1, 0}, []any{unanswered.Name, unanswered.Need, unanswered.Got})
+			require.Len(w, unanswered.Nodes, 1)
+			require.Equal(w, 0, unanswered.Nodes[0].Index)
+			require.Equal(w, "mini:6379", unanswered.Nodes[0].Addr)
+			_ = testkit.As[*rwlock.NodeError](w, err)
+			require.True(w, rwlock.Indeterminate(err))
+		}
 	})
 }
 

@@ -1,7 +1,6 @@
 package rwlock_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -69,26 +68,4 @@ func TestF26ReleaseOfALostLeaseSaysSo(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The same through the other forms.
-func TestF26UnlockAndDoSaySo(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		for _, mode := range bothModes {
-			m := p.RWMutex("n")
-			lock, unlock, do := m.Lock, m.Unlock, p.Do
-			if mode == rwlock.Read {
-				lock, unlock, do = m.RLock, m.RUnlock, p.RDo
-			}
-			require.NoError(w, lock(w.Ctx))
-			w.FlushAll()
-			require.ErrorIs(w, unlock(w.Ctx), rwlock.ErrLost)
-			require.ErrorIs(w, unlock(w.Ctx), rwlock.ErrNotHeld)
-
-			err := do(w.Ctx, "n", func(context.Context) error { w.FlushAll(); return nil })
-			require.ErrorIs(w, err, rwlock.ErrLost, "the work succeeded, but not under the lock")
-		}
-		w.OnlyTokensLeft()
-	})
 }

@@ -116,7 +116,7 @@ func TestF28LockOutlastsTrouble(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				p := w.Process()
 				trouble.begin(w, p)
-				const long = 10 * time.Minute
+				const long = 2 * time.Minute
 				start := time.Now()
 				bounded := p.Acquire(w.Soon(long), "n", rwlock.Write)
 				unbounded := p.Acquire(w.Ctx, "n", rwlock.Write)

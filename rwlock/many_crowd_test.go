@@ -16,7 +16,7 @@ func TestCrowdsTakeSeveralLocks(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				w.Net.Way = time.Millisecond
 				(&testkit.ManyCrowd{
-					Processes: 8, Goroutines: 8, Seed: uint64(seed), Lasts: time.Second / 2, Work: 10 * time.Millisecond,
+					Processes: 8, Goroutines: 8, Seed: uint64(seed), Lasts: time.Second / 4, Work: 10 * time.Millisecond,
 				}).Run(w)
 			})
 		})

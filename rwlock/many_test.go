@@ -308,44 +308,6 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 	}
 }
 
-// A single attempt for several locks takes all or none, and reports none.
-func TestTryAllIsAllOrNone(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var trace testkit.Trace
-		p, q := w.Process(trace.Option()), w.Process()
-		names := []string{"a", "b", "c"}
-		for _, taken := range names {
-			held := q.Take(taken, rwlock.Write)
-			for _, wants := range [][]rwlock.Want{rwlock.Writes(names...), rwlock.Reads(names...)} {
-				all, err := p.TryLockAll(w.Ctx, wants)
-				require.Nil(w, all)
-				var refused *rwlock.AcquireError
-				require.ErrorAs(w, err, &refused)
-				require.Equal(w, taken, refused.Name)
-				require.NoError(w, refused.Err)
-				require.NotNil(w, refused.Holder)
-				require.False(w, rwlock.Indeterminate(err))
-				// The next attempt of the process goes behind the releases of the first one.
-				for _, free := range names {
-					if free != taken {
-						require.NoError(w, p.TryOnce(free))
-					}
-				}
-			}
-			w.Release(held)
-			all, err := p.TryLockAll(w.Ctx, rwlock.Writes(names...))
-			require.NoError(w, err)
-			require.NoError(w, all.Release(w.Ctx))
-		}
-		w.Settle()
-		kinds := map[string]int{}
-		for _, e := range trace.Events() {
-			kinds[e.What]++
-		}
-		require.Equal(w, uint64(3*3+3*2*2), p.Stats().Acquired, "of TryLockAll and TryOnce")
-	})
-}
-
 // A caller that holds a later lock does not wait for an earlier one: who holds that may wait for the later one.
 func TestNestedWaitsKeepTheOrder(t *testing.T) {
 	inFakeTime(t, func(w *world) {

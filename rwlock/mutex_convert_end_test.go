@@ -13,79 +13,6 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// Whoever gives up goes on reading, and readers join it again.
-func TestAnUpgradeOfAnRWMutexThatIsGivenUp(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		limit := rwlock.WithMaxWait(5 * time.Second)
-		for _, place := range []struct {
-			name    string
-			in      []*rwlock.RWMutex // who reads beside it
-			waiting int               // on the server
-		}{
-			{"readers here", []*rwlock.RWMutex{p.RWMutex("n", limit)}, 0},
-			{"readers elsewhere", []*rwlock.RWMutex{q.RWMutex("n")}, 1},
-			{"readers here and elsewhere", []*rwlock.RWMutex{p.RWMutex("n", limit), q.RWMutex("n")}, 1},
-		} {
-			mu := p.RWMutex("n", limit)
-			require.NoError(w, mu.RLock(w.Ctx))
-			for _, other := range place.in {
-				require.NoError(w, other.RLock(w.Ctx))
-			}
-			ctx, token := mu.Context(w.Ctx), mu.Token()
-			began := time.Now()
-			upgrade := w.Call(w.Ctx, mu.Upgrade)
-			require.Len(w, w.Inspect("n").Waiters, place.waiting, place.name)
-			w.Pass(time.Second)
-			reader := w.Call(w.Ctx, mu.RLock)
-			err := upgrade.Result()
-			require.Equal(w, 5*time.Second, time.Since(began), place.name)
-			require.ErrorIs(w, err, rwlock.ErrNotAcquired, place.name)
-			require.ErrorContains(w, err, "WithMaxWait limit of 5s", place.name)
-			require.Equal(w, token, mu.Token(), place.name)
-			require.NoError(w, ctx.Err(), place.name)
-			require.NoError(w, reader.Result(), place.name)
-			require.NoError(w, mu.RLock(w.Ctx), place.name)
-			w.Settle()
-			require.Empty(w, w.Inspect("n").Waiters, place.name)
-			require.Equal(w, rwlock.Read, w.Inspect("n").Mode, place.name)
-			for _, other := range append(place.in, mu, mu) {
-				require.NoError(w, other.RUnlock(w.Ctx), place.name)
-			}
-			require.NoError(w, mu.Upgrade(w.Ctx), place.name)
-			require.NoError(w, mu.Unlock(w.Ctx), place.name)
-			w.OnlyTokensLeft()
-		}
-	})
-}
-
-// A writer elsewhere who has come behind an upgrade that is given up is heard of, or the lease asks where its message
-// came while the upgrade was being given up.
-func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
-	for name, lost := range map[string]bool{"is heard of": false, "is asked for": true} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p, q := w.Process(), w.Process()
-				mu := p.RWMutex("n")
-				require.NoError(w, mu.RLock(w.Ctx))
-				other := q.Take("n", rwlock.Read)
-				ctx, cancel := context.WithCancel(w.Ctx)
-				upgrade := w.Call(ctx, mu.Upgrade)
-				writer := q.Queue("n", rwlock.Write)
-				p.Link.DropPushes(func([]string) bool { return lost }) // as if it had come before the news were forgotten
-				cancel()
-				require.ErrorIs(w, upgrade.Result(), context.Canceled)
-				hears(w, mu)
-				p.Link.DropPushes(nil)
-				w.Release(other)
-				require.NoError(w, mu.RUnlock(w.Ctx))
-				w.Release(writer.Granted())
-				w.OnlyTokensLeft()
-			})
-		})
-	}
-}
-
 // The lease asks who waits only once the upgrade itself has left the queue: readers of the process join at once.
 func TestAnUpgradeThatIsGivenUpDoesNotWaitForItself(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -133,20 +60,6 @@ func fillPipeline(p *process, other *process) (drain func()) {
 		p.Link.Restore()
 		p.W.Settle()
 	}
-}
-
-// A single attempt to upgrade may be the first to notice that the lease has ended. It is a loss also beside others.
-func TestTryUpgradeNoticesALoss(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		clock := testkit.NewWallClock(0)
-		mu := w.Process(clock.Option()).RWMutex("n")
-		require.NoError(w, mu.RLock(w.Ctx))
-		require.NoError(w, mu.RLock(w.Ctx))
-		clock.Step(2 * w.TTL)
-		require.ErrorIs(w, mu.TryUpgrade(w.Ctx), rwlock.ErrLost)
-		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
-		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
-	})
 }
 
 // While a reader upgrades, whoever has no lock is told so.
@@ -243,5 +156,19 @@ func TestCloseEndsAnUpgradeOfAnRWMutex(t *testing.T) {
 			require.NoError(w, mu.RUnlock(w.Ctx), beside)
 		}
 		w.OnlyTokensLeft()
+	})
+}
+
+// A single attempt to upgrade may be the first to notice that the lease has ended. It is a loss also beside others.
+func TestTryUpgradeNoticesALoss(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		clock := testkit.NewWallClock(0)
+		mu := w.Process(clock.Option()).RWMutex("n")
+		require.NoError(w, mu.RLock(w.Ctx))
+		require.NoError(w, mu.RLock(w.Ctx))
+		clock.Step(2 * w.TTL)
+		require.ErrorIs(w, mu.TryUpgrade(w.Ctx), rwlock.ErrLost)
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
 	})
 }

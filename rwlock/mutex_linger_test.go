@@ -2,7 +2,6 @@ package rwlock_test
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -135,43 +134,6 @@ func TestCloseEndsLingering(t *testing.T) {
 		require.NoError(w, p.Close())
 		require.Zero(w, p.Stats().Lingering)
 		w.OnlyTokensLeft()
-	})
-}
-
-// A waiter whose message was lost ends it with the next renewal.
-func TestLingeringEndsThoughTheMessageIsLost(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		hasWaited(p)
-		p.Link.DropPushes(func(push []string) bool { return strings.HasSuffix(push[2], "wanted") })
-		relock(w, p.RWMutex("n", rwlock.WithLinger(time.Hour)))
-		began := time.Now()
-		w.Release(q.Take("n", rwlock.Write))
-		require.LessOrEqual(w, time.Since(began), w.TTL/3)
-		require.Positive(w, time.Since(began))
-	})
-}
-
-// A lock that is lost while it lingers is taken anew.
-func TestALossEndsLingering(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
-		relock(w, mu)
-		w.FlushAll()
-		w.Pass(w.TTL)
-		require.Zero(w, p.Stats().Lingering)
-		require.Equal(w, uint64(1), p.Stats().Lost.Total())
-		relock(w, mu)
-		require.Equal(w, 1, p.Stats().Lingering)
-		require.Len(w, w.Inspect("n").Holders, 1)
-
-		p.Link.Blackhole(testredis.Both) // the deadline passes, and no timer tells of it before the next Lock
-		w.Pass(2 * w.TTL)
-		p.Link.Restore()
-		p.Link.Cut()
-		relock(w, mu)
-		require.Equal(w, 1, p.Stats().Lingering)
 	})
 }
 

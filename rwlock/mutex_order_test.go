@@ -3,7 +3,6 @@ package rwlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,63 +53,6 @@ func TestRWMutexServesInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// The first reader asks Redis for the batch. When its context ends, the next one does.
-func TestAnotherReaderTakesOverFromTheOneThatLeaves(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		held := q.Take("n", rwlock.Write)
-		mu := p.RWMutex("n")
-		reason := errors.New("the request is over")
-		ctx, cancel := context.WithCancelCause(w.Ctx)
-		first := w.Call(ctx, mu.RLock)
-		others := []*testkit.Call{w.Call(w.Ctx, mu.RLock), w.Call(w.Ctx, mu.RLock)}
-		require.Len(w, w.Inspect("n").Waiters, 1)
-
-		cancel(reason)
-		err := first.Result()
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		require.ErrorIs(w, err, reason)
-		w.Pass(time.Second)
-		require.Len(w, w.Inspect("n").Waiters, 1, "another one asks")
-		w.Release(held)
-		for _, l := range others {
-			require.NoError(w, l.Result())
-		}
-		require.Len(w, w.Inspect("n").Holders, 1)
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		w.OnlyTokensLeft()
-	})
-}
-
-// A waiter whose context ends leaves the local queue, and those behind it need not wait for it.
-func TestAWaiterThatLeavesLetsOthersPass(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		mu := w.Process().RWMutex("n")
-		require.NoError(w, mu.RLock(w.Ctx))
-		ctx := w.Soon(30 * time.Second)
-		began := time.Now()
-		writer := w.Call(ctx, mu.Lock)
-		readers := []*testkit.Call{w.Call(w.Ctx, mu.RLock), w.Call(w.Ctx, mu.RLock)}
-		require.True(w, readers[0].IsWaiting())
-		err := writer.Result()
-		require.Equal(w, 30*time.Second, time.Since(began))
-		require.ErrorIs(w, err, context.DeadlineExceeded)
-		e := testkit.As[*rwlock.AcquireError](w, err)
-		require.Equal(w, rwlock.Write, e.Mode)
-		require.Equal(w, 30*time.Second, e.Waited)
-		require.Equal(w, w.Inspect("n").Holders[0].Owner, e.Holder.Owner)
-		for _, l := range readers {
-			require.NoError(w, l.Result(), "they join the one that reads")
-		}
-		require.Len(w, w.Inspect("n").Holders, 1)
-		for range 3 {
-			require.NoError(w, mu.RUnlock(w.Ctx))
-		}
-		w.OnlyTokensLeft()
-	})
-}
-
 // WithMaxWait spans the waiting in the process and the waiting for Redis.
 func TestMaxWaitSpansTheWholeWaiting(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -136,29 +78,6 @@ func TestMaxWaitSpansTheWholeWaiting(t *testing.T) {
 		}
 		w.Release(lease)
 		w.OnlyTokensLeft()
-	})
-}
-
-// Without an answer of Redis the waiting ends as that of Locker.Lock does, also in the local queue.
-func TestRWMutexEndsWithItsContextWhileRedisIsAway(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n")
-		require.NoError(w, mu.Lock(w.Ctx))
-		require.NoError(w, mu.Unlock(w.Ctx))
-		p.Link.Hold(testredis.Both)
-		ctx := w.Soon(time.Second)
-		began := time.Now()
-		all := []*testkit.Call{w.Call(ctx, mu.RLock), w.Call(ctx, mu.RLock), w.Call(ctx, mu.Lock)}
-		for i, l := range all {
-			err := l.Result()
-			require.Equal(w, time.Second, time.Since(began))
-			require.ErrorIs(w, err, context.DeadlineExceeded)
-			require.Equal(w, i == 0, errors.Is(err, rwlock.ErrNoQuorum), "%d: %v", i, err)
-		}
-		p.Link.Restore()
-		require.NoError(w, mu.Lock(w.Ctx))
-		require.NoError(w, mu.Unlock(w.Ctx))
 	})
 }
 
@@ -298,54 +217,5 @@ func TestUnlockWithoutALockBesideOthers(t *testing.T) {
 		require.NotZero(w, mu.Token())
 		require.NoError(w, mu.Context(w.Ctx).Err())
 		require.NoError(w, mu.Unlock(w.Ctx))
-	})
-}
-
-// A writer is in within a refresh, however many processes linger on a read, also behind many that then leave.
-func TestAWriterIsInSoonHoweverManyProcessesLinger(t *testing.T) {
-	const refresh = time.Second // of a waiter
-	for _, n := range []int{10, 100} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				for range n {
-					mu := w.Process(rwlock.WithTTL(time.Hour)).RWMutex("n", rwlock.WithLinger(time.Hour))
-					require.NoError(w, mu.RLock(w.Ctx))
-					require.NoError(w, mu.RUnlock(w.Ctx))
-				}
-				began := time.Now()
-				lease, err := w.Process().Lock(w.Ctx, "n")
-				require.NoError(w, err)
-				require.LessOrEqual(w, time.Since(began), refresh)
-				w.Release(lease)
-			})
-		})
-	}
-	t.Run("behind others", func(t *testing.T) {
-		inFakeTime(t, func(w *world) {
-			reading := w.Process()
-			var leases []*rwlock.Lease
-			for range 70 {
-				lease := reading.Take("n", rwlock.Read)
-				leases = append(leases, lease)
-			}
-			time.Sleep(time.Millisecond)
-			mu := w.Process().RWMutex("n", rwlock.WithLinger(time.Hour))
-			require.NoError(w, mu.RLock(w.Ctx))
-			require.NoError(w, mu.RUnlock(w.Ctx))
-			in := make(chan time.Time, 1)
-			go func() {
-				if lease, err := w.Process().Lock(w.Ctx, "n"); err == nil {
-					in <- time.Now()
-					_ = lease.Release(w.Ctx)
-				}
-				close(in)
-			}()
-			w.UntilWaiting("n", 1)
-			for _, lease := range leases {
-				w.Release(lease)
-			}
-			left := time.Now()
-			require.LessOrEqual(w, (<-in).Sub(left), refresh)
-		})
 	})
 }

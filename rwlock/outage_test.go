@@ -2,10 +2,8 @@ package rwlock_test
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -153,109 +151,6 @@ func TestAClosedClientEndsTheWaiting(t *testing.T) {
 
 // A master that fails is spared dialling, not the protocol: renewals go on, and who asks is in soon.
 
-// busy lets four goroutines, or none, ask for other locks of the process all the time, until rest is called.
-func keepBusy(p *process, traffic bool) (rest func()) {
-	ctx, cancel := context.WithCancel(p.W.Ctx)
-	var all sync.WaitGroup
-	for i := range 4 {
-		if !traffic {
-			break
-		}
-		all.Go(func() {
-			for ctx.Err() == nil {
-				short, end := context.WithTimeout(ctx, 100*time.Millisecond)
-				if lease, err := p.TryLock(short, fmt.Sprint("other ", i)); err == nil {
-					_ = lease.Release(ctx)
-				}
-				end()
-				time.Sleep(2 * time.Millisecond)
-			}
-		})
-	}
-	return func() {
-		cancel()
-		all.Wait()
-	}
-}
-
-func TestRenewalIsSentWhileTrustIsLeft(t *testing.T) {
-	for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 20 * time.Second} {
-		for _, traffic := range []bool{false, true} {
-			if traffic && ttl > 2*time.Second {
-				continue
-			}
-			for _, left := range []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond} {
-				t.Run(fmt.Sprintf("TTL %v, traffic %v, back %v before the deadline", ttl, traffic, left), func(t *testing.T) {
-					inFakeTime(t, func(w *world) {
-						w.TTL = ttl
-						p := w.Process()
-						p.WarmUp()
-						lease := p.Take("n", rwlock.Write)
-						p.Link.Refuse()
-						p.Link.Cut()
-						rest := keepBusy(p, traffic)
-						defer rest()
-						w.Pass(time.Until(lease.Deadline()) - left)
-						require.NoError(w, lease.Err())
-						p.Link.Restore()
-						w.Pass(left)
-						rest()
-						w.Pass(2 * w.TTL)
-						require.NoError(w, lease.Err(), "the link was back in time")
-					})
-				})
-			}
-		}
-	}
-}
-
-// A link that comes and goes: whoever asks after it is back is served, and while it is away nobody dials without end.
-func TestTryLockSucceedsAsSoonAsTheLinkIsBack(t *testing.T) {
-	const outage, soonAfter = 3 * time.Second, 200 * time.Millisecond
-	for _, extra := range []time.Duration{0, 130, 370, 610, 890} {
-		extra *= time.Millisecond
-		t.Run(fmt.Sprint("outage of ", outage+extra), func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p, dials := countedProcess(w)
-				p.WarmUp()
-				try := func() error {
-					lease, err := p.TryLock(w.Soon(soonAfter), "n")
-					if err == nil {
-						w.Release(lease)
-					}
-					return err
-				}
-				require.NoError(w, try())
-				p.Link.Refuse()
-				p.Link.Cut()
-				dials.Store(0)
-				for down := time.Now().Add(outage + extra); time.Now().Before(down); w.Pass(time.Millisecond) {
-					require.ErrorIs(w, try(), rwlock.ErrNoQuorum)
-				}
-				require.Less(w, int(dials.Load()), 500, "dials during the outage")
-				p.Link.Restore()
-				back := time.Now()
-				for try() != nil {
-					require.Less(w, time.Since(back), soonAfter, "TryLock is refused though the link is back")
-					w.Pass(time.Millisecond)
-				}
-			})
-		})
-	}
-}
-
-// countedProcess is a process whose dials are counted.
-func countedProcess(w *world) (*process, *atomic.Int32) {
-	link, dials := w.NewLink(), new(atomic.Int32)
-	option := link.Option()
-	reach := option.DialCtxFn
-	option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-		dials.Add(1)
-		return reach(ctx, addr, d, c)
-	}
-	return w.ProcessOn(link, option), dials
-}
-
 // Trace tells of a waiter whose Redis cannot be reached, at intervals that grow. Stats counts such waiters.
 func TestUnreachableRedisIsTracedAndCounted(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -311,44 +206,6 @@ func TestNotTriedAgainKeepsTheTypeOfItsCause(t *testing.T) {
 		require.ErrorAs(w, <-told, new(*rwlock.NoReplyError))
 		p.Link.Restore()
 		w.Release(waiting.Granted())
-	})
-}
-
-// A server that goes away is one line at growing intervals, however many leases it has. The loss of each is another.
-func TestOutageOfManyLeasesIsNoFloodOfLines(t *testing.T) {
-	const leases, limit = 50, 6
-	inFakeTime(t, func(w *world) {
-		var j testkit.Log
-		p := w.Process(j.Option())
-		count := func(part string) (n int) {
-			time.Sleep(time.Nanosecond) // the log is written by a goroutine
-			text := j.String()
-			return strings.Count(text, part)
-		}
-		var all []*rwlock.Lease
-		for i := range leases {
-			all = append(all, p.Take(fmt.Sprint("n", i), rwlock.Write))
-		}
-		w.Mini.Stop()
-		for _, lease := range all {
-			w.UntilOver(lease)
-		}
-		told := count("does not renew leases")
-		require.Positive(w, told)
-		require.LessOrEqual(w, told, limit)
-		require.Greater(w, int(p.Stats().RenewFailed), leases*limit, "each failure is counted")
-		require.Positive(w, count(fmt.Sprintf("leases=%d ", leases)))
-		require.Equal(w, leases, count("lease lost"))
-
-		w.Mini.Recover()
-		lease := p.Take("again", rwlock.Write)
-		require.NoError(w, lease.Renew(w.Ctx))
-		require.Equal(w, told, count("does not renew leases"))
-		w.Mini.Stop()
-		require.Error(w, lease.Renew(w.Ctx))
-		require.Equal(w, told+1, count("does not renew leases"), "the next outage is told at once")
-		w.UntilOver(lease)
-		w.Mini.Recover()
 	})
 }
 
@@ -458,25 +315,5 @@ func TestWithoutMessagesTheIntervalGrows(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.Zero(t, handOff(5*time.Millisecond), "messages have come back")
 		require.Error(t, <-told)
-	})
-}
-
-// A server that has died is not told of as one whose messages do not arrive; nor when it is back.
-func TestADeadServerIsNotOneWithoutMessages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		locker, told := withoutMessages(t, mini.Client(t))
-		mu := locker.RWMutex("n") // it listens
-		for range 3 {
-			require.NoError(t, mu.Lock(t.Context()))
-			time.Sleep(time.Second)
-			require.NoError(t, mu.Unlock(t.Context()), "answered after the connection for messages was made")
-			mini.Stop()
-			time.Sleep(time.Minute)
-			mini.Recover()
-			time.Sleep(time.Minute)
-		}
-		require.Empty(t, told)
-		require.Zero(t, locker.Stats().NoMessages)
 	})
 }

@@ -213,26 +213,6 @@ func TestSetTTLRefuses(t *testing.T) {
 	})
 }
 
-// A renewal that is not confirmed comes as a *QuorumError that names the lock and the server. The lease stands.
-func TestARenewalThatIsNotConfirmedIsAQuorumError(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
-		p.Link.Hold(testredis.Both)
-		err := lease.Renew(w.Ctx)
-		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		failed := testkit.As[*rwlock.QuorumError](w, err)
-		require.Equal(w, []any{"n", 1, 0}, []any{failed.Name, failed.Need, failed.Got})
-		require.Len(w, failed.Nodes, 1)
-		require.Equal(w, "mini:6379", failed.Nodes[0].Addr)
-		require.ErrorAs(w, err, new(*rwlock.NoReplyError))
-		require.ErrorContains(w, err, `lock "n": no usable answer from Redis; mini:6379: no reply in 1s; renewal`)
-		require.True(w, rwlock.Indeterminate(err))
-		require.NoError(w, lease.Err())
-		p.Link.Restore()
-	})
-}
-
 // A renewal that is asked for while the answer of the round before is on its way is sent when that has come.
 func TestARenewalBehindALateAnswerIsConfirmed(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -245,32 +225,6 @@ func TestARenewalBehindALateAnswerIsConfirmed(t *testing.T) {
 		w.Pass(200 * time.Millisecond)
 		require.NoError(w, lease.Renew(w.Ctx))
 		require.InDelta(w, w.TTL.Seconds(), time.Until(lease.Deadline()).Seconds(), 0.2)
-	})
-}
-
-// The end of the caller's context is told as that, with the lock, and nothing is sent for one that has ended before.
-func TestARenewalThatIsNotWaitedForNamesTheLock(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
-		p.Link.ResetCalls()
-		ctx, cancel := context.WithCancelCause(w.Ctx)
-		cancel(errShutdown)
-		for _, end := range []error{context.Canceled, errShutdown} {
-			require.ErrorIs(w, lease.Renew(ctx), end)
-		}
-		require.EqualError(w, lease.Renew(ctx), `rwlock: lock "n": renewal not confirmed: shutting down`)
-		w.Settle()
-		require.Empty(w, sent(p.Link))
-
-		p.Link.Hold(testredis.Both)
-		brief, stop := context.WithTimeout(w.Ctx, 100*time.Millisecond)
-		defer stop()
-		err := lease.Renew(brief)
-		require.ErrorIs(w, err, context.DeadlineExceeded)
-		require.NotErrorIs(w, err, rwlock.ErrNoQuorum)
-		require.ErrorContains(w, err, `lock "n"`)
-		p.Link.Restore()
 	})
 }
 

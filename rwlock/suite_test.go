@@ -71,6 +71,7 @@ func TestSuite(t *testing.T) {
 
 // The same suite, with every script run twice for each request of every process: nobody can tell the difference.
 func TestSuiteWithEveryRequestTwice(t *testing.T) {
+	testredis.NeedAll(t, "the model of the scripts shows it of each of them")
 	for _, c := range suite {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(w *world) {

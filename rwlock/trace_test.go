@@ -220,24 +220,6 @@ func TestALeaseAtRiskIsReportedOnce(t *testing.T) {
 	})
 }
 
-// What ends as agreed is at no risk.
-func TestALeaseThatEndsAsAgreedIsAtNoRisk(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var d testkit.Trace
-		p := w.Process(d.Option())
-		short := p.Take("short", rwlock.Write, rwlock.WithoutRenewal())
-		p.Link.Blackhole(testredis.Both)
-		w.UntilOver(short)
-		p.Link.Restore()
-		bounded := p.Take("bounded", rwlock.Write, rwlock.WithMaxHold(w.TTL*9/10))
-		p.Link.Blackhole(testredis.Both)
-		w.UntilOver(bounded)
-		w.Settle()
-		require.Equal(w, rwlock.ReasonMaxHold, w.Loss(bounded.Err()).Reason)
-		require.Empty(w, atRisk(&d))
-	})
-}
-
 // A hand-off that is not confirmed is at risk long before its TTL is.
 func TestAHandOffAtRiskIsReported(t *testing.T) {
 	inFakeTime(t, func(w *world) {
