@@ -210,19 +210,13 @@ func (e *env) setFields(key string, fieldsAndTexts ...any) {
 }
 
 // subscribe returns what comes to a channel from now on.
-func (e *env) subscribe(channel string) <-chan string { return e.listen(channel, false) }
-
-func (e *env) listen(channel string, sharded bool) <-chan string {
+func (e *env) subscribe(channel string) <-chan string {
 	e.t.Helper()
 	c, done := e.client.Dedicate()
 	e.t.Cleanup(done)
 	heard := make(chan string, 10_000)
 	c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { heard <- m.Message }})
-	subscribe := c.B().Subscribe().Channel(channel).Build()
-	if sharded {
-		subscribe = c.B().Ssubscribe().Channel(channel).Build()
-	}
-	require.NoError(e.t, c.Do(context.Background(), subscribe).Error())
+	require.NoError(e.t, c.Do(context.Background(), c.B().Subscribe().Channel(channel).Build()).Error())
 	return heard
 }
 

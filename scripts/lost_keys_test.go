@@ -74,43 +74,6 @@ func TestAnIndexOfHoldsHasAllOrNone(t *testing.T) {
 	})
 }
 
-// Waiters whose zset is lost get in in their order, whatever comes first: a refresh of one of them, the release of the
-// one they wait for, or a waiter who queues behind them.
-func TestWaitersWhoseIndexIsLostGetIn(t *testing.T) {
-	everywhere(t, func(e *env) {
-		none := inspect()
-		for _, first := range []call{none, refresh("03"), acquire(writer("02")), acquire(writer("04"))} {
-			e.flushAll()
-			e.run(acquire(writer("01")))
-			e.run(acquire(writer("02")))
-			e.run(acquire(writer("03")))
-			e.lose(":q")
-			e.run(first)
-			e.run(refresh("02", "03")) // each process refreshes its waiters within a second
-			e.run(release("01", 0))
-			require.EqualValues(e.t, 1, e.run(refresh("02"))[3], "%s %q", first.script, first.args)
-			e.run(release("02", 0))
-			require.EqualValues(e.t, 1, e.run(refresh("03"))[3])
-			e.run(release("03", 0))
-			e.run(release("04", 0))
-			e.onlyTokensStay()
-		}
-		for _, holder := range []request{writer("01"), reader("01")} {
-			e.flushAll()
-			e.run(acquire(holder))
-			e.run(acquire(writer("02")))
-			e.run(acquire(writer("03")))
-			e.lose(":q")
-			e.run(release("01", 0)) // nobody has refreshed
-			require.Equal(e.t, ulid("02"), e.field(lockKey, "w")[:26])
-			e.run(release("02", 0))
-			require.Equal(e.t, ulid("03"), e.field(lockKey, "w")[:26])
-			e.run(release("03", 0))
-			e.onlyTokensStay()
-		}
-	})
-}
-
 // The whole queue comes back where it is larger than what one command takes.
 func TestALargeIndexIsMadeAgain(t *testing.T) {
 	const waiters = 2_500

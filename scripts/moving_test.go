@@ -275,22 +275,6 @@ func TestALateRequestOfABrokenHold(t *testing.T) {
 	})
 }
 
-// Over a quorum, neither a raise nor a yield nor a regain brings back a hold that is broken.
-func TestABrokenHoldOfAQuorum(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.newMarker()
-		for _, of := range []request{writer("01"), reader("01")} {
-			token := e.run(votes.of(acquireByID(of)))[1].(int64)
-			e.run(votes.of(breaks("01")))
-			require.EqualValues(e.t, 0, e.run(votes.of(raise("01", token+1)))[0])
-			require.EqualValues(e.t, 2, e.run(votes.of(yield("01", token)))[0])
-			require.EqualValues(e.t, 0, e.run(votes.of(regain(of, token, 1)))[0])
-			require.Equal(e.t, by, e.run(votes.of(renew("01", ttl, token)))[1])
-			e.run(votes.of(release("01", 0)))
-		}
-	})
-}
-
 // adopt is the request of a hold that replaces a detached one with this token, in its mode.
 func adopt(r request, from string, token any) call {
 	c := tryAcquire(r.converting(from))

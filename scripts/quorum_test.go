@@ -57,20 +57,6 @@ func TestMasterAbstains(t *testing.T) {
 	})
 }
 
-func TestMarkerOfAnotherSetIsToldApart(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.newMarker()
-		for name, c := range voting() {
-			for _, seen := range []string{"01JSET:older", setID + "0", setID[:len(setID)-1], "0" + setID} {
-				require.EqualValues(e.t, 5, e.run(vote{proposal: 1, seen: seen}.of(c))[0], "%s, who has seen %s", name, seen)
-			}
-			require.NotEqualValues(e.t, 5, e.run(vote{proposal: 1}.of(c))[0], "%s, who has not seen one", name)
-		}
-		require.EqualValues(e.t, 1, e.run(vote{proposal: 1, seen: "other"}.of(release("01", 0)))[0])
-		require.EqualValues(e.t, 2, e.run(vote{proposal: 1, seen: "other"}.of(refresh("01")))[3])
-	})
-}
-
 // Whatever lets somebody in, or confirms what a client has, is a vote of the master. None is given to a client that has
 // not seen the marker, nor while the master abstains or has no marker.
 func TestWithoutAVoteNobodyIsLetIn(t *testing.T) {
@@ -130,23 +116,6 @@ func TestWithoutAVoteNobodyIsLetIn(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A grant that an old save has brought back is neither told to who waits for it nor renewed.
-func TestWithoutAVoteNothingIsConfirmed(t *testing.T) {
-	everywhere(t, func(e *env) {
-		e.newMarker()
-		token := e.run(votes.of(acquireByID(writer("01"))))[1]
-		stranger := vote{proposal: 1, seen: "01JSET:older"}
-		again := e.run(stranger.of(refresh("01")))
-		require.EqualValues(e.t, 2, again[2])
-		require.EqualValues(e.t, 0, again[3])
-		w := e.field(lockKey, "w")
-		require.EqualValues(e.t, 3, e.run(stranger.of(renew("01", 2*ttl, token)))[1])
-		require.Equal(e.t, w, e.field(lockKey, "w"))
-		require.EqualValues(e.t, 1, e.run(votes.of(refresh("01")))[3])
-		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", 2*ttl, token)))[1])
-	})
 }
 
 // A script that the server had to be sent whole compares the run id, whichever script it is. Where it is another one,
@@ -226,28 +195,15 @@ func TestProposalIsAFloor(t *testing.T) {
 	})
 }
 
+// A hold that has expired is not raised.
 func TestRaise(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.newMarker()
-		token := e.run(e.ahead(-5_000_000).of(acquireByID(writer("01").by("a"))))[1].(int64)
-		status := func(hold string, token int64) int64 { return e.run(votes.of(raise(hold, token)))[0].(int64) }
-		require.EqualValues(e.t, 0, status("02", token+1), "not held here")
-		require.EqualValues(e.t, 0, status("01", token-1), "a smaller one")
-		require.EqualValues(e.t, 6, status("01", token+10_000_000_000), "this clock is too far behind")
-		require.EqualValues(e.t, 1, status("01", token+10))
-		require.Equal(e.t, fmt.Sprint(token+10), e.field(lockKey, "t"))
-		require.Equal(e.t, fmt.Sprint(token+10), e.field(lockKey, "tw"))
-		require.EqualValues(e.t, 1, status("01", token+10), "it is acknowledged again")
-		require.EqualValues(e.t, token+10, e.run(votes.of(join(reader("03").by("a"))))[1], "who joins has it too")
-		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, token+10)))[1])
-		e.pass(2 * ttl * time.Millisecond)
-		require.EqualValues(e.t, 0, status("01", token+30), "expired")
-
-		e.flushAll()
-		e.newMarker()
-		read := e.run(votes.of(acquireByID(reader("01"))))[1].(int64)
-		e.pass(2 * ttl * time.Millisecond)
-		require.EqualValues(e.t, 0, status("01", read+30), "expired")
+		for _, of := range []request{writer("01"), reader("02")} {
+			token := e.run(votes.of(acquireByID(of)))[1].(int64)
+			e.pass(2 * ttl * time.Millisecond)
+			require.EqualValues(e.t, 0, answer(e, votes.of(raise(of.hold, token+30))))
+		}
 	})
 }
 
@@ -268,6 +224,43 @@ func TestARaiseBesideAnotherAttempt(t *testing.T) {
 		require.Less(e.t, second, third)
 		require.EqualValues(e.t, 0, answer(e, votes.of(raise("03", third))))
 		require.EqualValues(e.t, 1, answer(e, votes.of(raise("04", third+10))))
+	})
+}
+
+// A hold that has joined a writer is raised without the writer's token.
+func TestARaiseOfAJoinedHoldKeepsTheWritersToken(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		token := e.run(votes.of(acquireByID(writer("01").by("a"))))[1].(int64)
+		require.EqualValues(e.t, 1, e.run(votes.of(join(reader("02").by("a"))))[0])
+		for range 2 {
+			require.EqualValues(e.t, token+100, e.run(votes.of(raise("02", token+100)))[1])
+		}
+		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, token)))[1])
+		require.EqualValues(e.t, 1, e.run(votes.of(renew("02", ttl, token+100)))[1])
+		require.EqualValues(e.t, 0, e.run(votes.of(raise("01", token+200)))[0], "no client waits for it")
+
+		e.flushAll()
+		e.newMarker()
+		token = e.run(e.ahead(-5_000_000).of(acquireByID(writer("01").by("a"))))[1].(int64)
+		require.EqualValues(e.t, 1, e.run(votes.of(raise("01", token+10)))[0])
+		require.EqualValues(e.t, token+10, e.run(votes.of(join(reader("03").by("a"))))[1], "who joins has it too")
+	})
+}
+
+// One that was passed over while another came to upgrade has lost its place to it: it asks anew, and is told so. Else
+// each would wait for the other to leave.
+func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(reader("01")))
+		e.run(acquire(reader("02")))
+		upgrade := acquire(writer("03").converting("01").listening("pnobody"))
+		require.EqualValues(e.t, 0, answer(e, upgrade))
+		e.run(release("02", 0)) // nobody hears of the grant
+		require.EqualValues(e.t, 1, answer(e, acquire(reader("04"))))
+		require.EqualValues(e.t, 0, answer(e, acquire(writer("05").converting("04"))))
+		require.EqualValues(e.t, 2, e.run(refresh("03"))[3])
+		require.EqualValues(e.t, 7, answer(e, upgrade))
 	})
 }
 

@@ -12,30 +12,6 @@ import (
 
 const ahead = 1_000_000 // us that a block may be ahead of the server's clock
 
-// A block does not run ahead of the server's clock by more than a second, but for its first token.
-func TestABlockIsBoundedByTheClock(t *testing.T) {
-	everywhere(t, func(e *env) {
-		for _, last := range []int64{ahead - 5_000, ahead - 1, ahead, ahead + 50_000_000} {
-			const block = 1 << 40
-			last += e.now().UnixMicro()
-			e.setFields(lockKey, "t", last)
-			reply := e.run(acquire(writer("01").shared(block)))
-			require.Equal(e.t, last+1, reply[4])
-			require.Equal(e.t, max(last+1, reply[3].(int64)+ahead), reply[1])
-			e.run(release("01", 0))
-		}
-		e.flushAll()
-		e.newMarker()
-		v := e.ahead(100_000)
-		reply := e.run(v.of(acquireByID(writer("01").shared(50))))
-		require.Equal(e.t, []any{v.proposal + 49, v.proposal}, []any{reply[1], reply[4]}, "from the proposal on")
-		require.Equal(e.t, fmt.Sprint(v.proposal+49), e.field(lockKey, "tw"))
-		require.EqualValues(e.t, 1, e.run(v.of(raise("01", v.proposal+70)))[0], "a raise moves its end")
-		yielded := e.run(v.of(yield("01", v.proposal+70)))
-		require.Equal(e.t, []any{v.proposal + 120, v.proposal + 71}, []any{yielded[1], yielded[4]}, "a new block")
-	})
-}
-
 // The block of a waiter is bounded in the same way, on both paths of a release that hands the lock on.
 func TestABlockOfAWaiterIsBoundedByTheClock(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -51,38 +27,6 @@ func TestABlockOfAWaiterIsBoundedByTheClock(t *testing.T) {
 			require.Equal(e.t, max(granted[4].(int64), us+ahead), granted[1])
 			e.run(release("02", 0))
 		}
-	})
-}
-
-// Every shared hold that reads is told of the first writer who waits, and so is one that is let in before him.
-func TestReadingSharedHoldsAreToldThatTheyAreWanted(t *testing.T) {
-	everywhere(t, func(e *env) {
-		messages := e.subscribe(channel)
-		e.run(acquire(reader("01")))
-		e.run(acquire(reader("02").shared(1)))
-		token := e.run(acquire(reader("03").shared(1)))[1]
-		require.EqualValues(e.t, 1, e.run(renew("03", ttl, token))[1])
-		e.run(acquire(writer("04")))
-		require.ElementsMatch(e.t, []string{ulid("02") + " wanted", ulid("03") + " wanted"}, e.heard(messages))
-		require.EqualValues(e.t, 2, e.run(renew("03", ttl, token))[1])
-		e.run(acquire(reader("05").shared(1)))
-		e.run(acquire(reader("06")))
-		e.run(acquire(writer("07")))
-		require.Empty(e.t, e.heard(messages))
-		for _, hold := range []string{"01", "02", "03"} {
-			e.run(release(hold, 0))
-		}
-		require.Len(e.t, e.heard(messages), 1, "the hand-off")
-		e.run(release("04", 0))
-		heard := e.heard(messages)
-		require.Len(e.t, heard, 3)
-		require.Equal(e.t, ulid("05")+" wanted", heard[2], "after two hand-offs")
-		for _, hold := range []string{"05", "06", "07"} {
-			e.run(release(hold, 0))
-		}
-		e.pass(2 * ttl * time.Millisecond)
-		e.run(refresh())
-		e.onlyTokensStay()
 	})
 }
 
