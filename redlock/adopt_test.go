@@ -29,35 +29,6 @@ func detached(w *world, p *process, mode rwlock.Mode, opts ...rwlock.LockOption)
 
 var bothModes = []rwlock.Mode{rwlock.Read, rwlock.Write}
 
-// A lease is handed over while a minority of the masters is away, and is regained there.
-func TestALeaseIsHandedOverByAQuorum(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		p, q := w.Process(), w.Process()
-		for _, mode := range bothModes {
-			for away := range 3 {
-				p.Section("warm-up")
-				q.Section("warm-up")
-				ticket := detached(w, p, mode, rwlock.WithTTL(w.TTL))
-				q.CutOff(away)
-				lease, err := q.Adopt(w.Ctx, ticket)
-				require.NoError(w, err)
-				require.Equal(w, mode, lease.Mode())
-				require.Greater(w, lease.Token(), ticket.Token)
-				q.Restore(away)
-				w.Pass(3 * w.TTL)
-				require.NoError(w, lease.Err())
-				for _, m := range w.Inspect("x").Masters {
-					require.Len(w, m.Holders, 1, "master %d", m.Index)
-				}
-				_, err = p.Adopt(w.Ctx, ticket)
-				require.ErrorIs(w, err, rwlock.ErrTicket)
-				w.Release(lease)
-				p.RequireFree("x")
-			}
-		}
-	})
-}
-
 // Without a quorum there is no ticket, and the lease is held on.
 func TestDetachNeedsAQuorum(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {

@@ -190,53 +190,6 @@ func splitVotesWhereYieldsFail(
 	require.Less(w, contend(w, peers, seed), 15*time.Second, "a few claims at most")
 }
 
-// Over links whose delays vary, no contender is left waiting for its refresh, which comes every 667 ms here.
-func TestSplitVotesDoNotWaitForTheRefresh(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		const contenders, names = 16, 4
-		span, least := testredis.Few(time.Second/2, 2*time.Second), testredis.Few(100, 800)
-		jitter := rand.New(rand.NewPCG(1, 2))
-		var mu sync.Mutex
-		delay := func() time.Duration {
-			mu.Lock()
-			defer mu.Unlock()
-			return time.Millisecond + time.Duration(jitter.Int64N(int64(2*time.Millisecond)))
-		}
-		start, acquired, longest := time.Now(), 0, time.Duration(0)
-		var work sync.WaitGroup
-		for c := range contenders {
-			locker := w.ProcessOver(testkit.Net{Ways: delay}, rwlock.WithTTL(2*time.Second))
-			work.Go(func() {
-				draw := rand.New(rand.NewPCG(3, uint64(c)))
-				for time.Since(start) < span {
-					take := locker.Lock
-					if draw.IntN(2) == 0 {
-						take = locker.RLock
-					}
-					asked := time.Now()
-					lease, err := take(w.Ctx, string(rune('a'+draw.IntN(names))))
-					if err != nil {
-						w.Error(err)
-						return
-					}
-					mu.Lock()
-					acquired++
-					longest = max(longest, time.Since(asked))
-					mu.Unlock()
-					time.Sleep(time.Millisecond)
-					if err := lease.Release(w.Ctx); err != nil {
-						w.Error(err)
-					}
-				}
-			})
-		}
-		work.Wait()
-		w.Logf("%d acquisitions, longest wait %v", acquired, longest)
-		require.Less(w, longest, 300*time.Millisecond)
-		require.Greater(w, acquired, least)
-	})
-}
-
 // refuseReleasesOf has the masters refuse each release of this lock, so that others in the background wait for a probe.
 func refuseReleasesOf(w *world, p *process, name string) {
 	release := w.Running(scripts.Release)

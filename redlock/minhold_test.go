@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -62,28 +61,6 @@ func TestMinHoldOverAQuorum(t *testing.T) {
 	}
 }
 
-// A master that lost the hold and has it again keeps the first minimum.
-func TestMinHoldOfAHoldThatWasRegained(t *testing.T) {
-	const least = 30 * time.Second
-	inFakeTime(t, 3, func(w *world) {
-		p, q := w.Process(), w.Process()
-		lease := p.Take("n", rwlock.Write, rwlock.WithMinHold(least))
-		granted := time.Now()
-		w.Pass(w.TTL / 2)
-		for master := range 2 {
-			w.Minis[master].Miniredis().Del("fencelock:{n}")
-			w.Pass(w.TTL)
-		}
-		require.NoError(w, lease.Err())
-		w.Release(lease)
-		waits := q.Acquire(w.Ctx, "n", rwlock.Write)
-		next := waits.Granted()
-		require.GreaterOrEqual(w, waits.At.Sub(granted), least-10*time.Millisecond)
-		require.Less(w, waits.At.Sub(granted), least+3*time.Second)
-		w.Release(next)
-	})
-}
-
 // A TTL beyond the quarantine is refused: a master that forgets the hold would vote before it has ended.
 func TestSetTTLOverAQuorum(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
@@ -105,24 +82,6 @@ func TestSetTTLOverAQuorum(t *testing.T) {
 		require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL/2)
 		w.UntilOver(lease)
 		require.Equal(w, rwlock.ReasonNotRenewed, w.Loss(lease.Err()).Reason)
-	})
-}
-
-// A master that does not answer the renewal with the longer TTL is no reason to trust the others for the shorter one.
-func TestALongerTTLCountsThoughAMasterDoesNotAnswer(t *testing.T) {
-	inFakeTime(t, 3, func(w *world) {
-		const late = 50 * time.Millisecond
-		p := w.Process(redlock.WithQuarantine(time.Minute))
-		lease := p.Take("n", rwlock.Write)
-		w.Pass(100 * time.Millisecond) // the last answers of the acquisition
-		p.Links[0].Delay(late)
-		p.Links[2].Delay(late)
-		p.Links[1].Blackhole(testredis.ToClient)
-		change := w.Call(w.Ctx, func(ctx context.Context) error { return lease.SetTTL(ctx, time.Minute) })
-		w.Pass(late / 2)
-		p.Links[1].Cut() // the renewal may have run
-		require.NoError(w, change.Result())
-		require.Greater(w, time.Until(lease.Deadline()), 59*time.Second)
 	})
 }
 
@@ -181,7 +140,7 @@ func TestALateGrantConfirmsNoRenewal(t *testing.T) {
 // At each tick processes whose clocks agree ask at the same moment. Each gets the master that is next to it, and then
 // all are refused. The recipe of docs/integrations.md asks again for a moment: no tick is missed, and none runs twice.
 func TestOncePerTick(t *testing.T) {
-	for _, masters := range []int{3, 5} {
+	for _, masters := range testredis.Few([]int{3}, []int{3, 5}) {
 		inFakeTime(t, masters, func(w *world) {
 			require.Equal(w, map[int32]int{0: ticks}, runsPerTick(w, 0))
 			require.Equal(w, map[int32]int{1: ticks}, runsPerTick(w, 300*time.Millisecond))
@@ -226,42 +185,6 @@ func runsPerTick(w *world, asks time.Duration) map[int32]int {
 		time.Sleep(2 * time.Second)
 	}
 	return counts
-}
-
-// An upgrade comes first on every master: it and older readers with a vote each do not wait for each other.
-func TestAnUpgradeAndOlderReadersShareTheMasters(t *testing.T) {
-	for name, down := range map[string]int{"all masters": 0, "a minority down": 1} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				upgrading := w.Process()
-				reading := []*process{w.Process(), w.Process()}[down:]
-				for _, p := range append(reading, upgrading) {
-					p.Section("warm-up")
-					p.CutOff(testkit.Span(3-down, down)...)
-				}
-				lease := upgrading.Take("n", rwlock.Read)
-
-				// Each reader is the first on one master, and the upgrade on the last one that is up.
-				var waiting []*testkit.Pending
-				for i, p := range reading {
-					upgrading.Links[i].Delay(50 * time.Millisecond)
-					for _, link := range slices.Delete(slices.Clone(p.Links), i, i+1) {
-						link.Delay(100 * time.Millisecond)
-					}
-					waiting = append(waiting, p.InTurn(w.Soon(30*time.Second), "n", rwlock.Read))
-				}
-				time.Sleep(2 * time.Millisecond) // the readers are older
-				began := time.Now()
-				require.NoError(w, lease.Upgrade(w.Soon(30*time.Second)))
-				require.Less(w, time.Since(began), time.Second, "without a refresh")
-				require.Equal(w, rwlock.Write, lease.Mode())
-				w.Release(lease)
-				for _, a := range waiting {
-					a.Granted()
-				}
-			})
-		})
-	}
 }
 
 // An upgrade that was passed over while it was cut off has lost its place to another one, and is told so when back.
@@ -333,80 +256,6 @@ func TestAPairOverAQuorumTakesOneRoundTrip(t *testing.T) {
 					p.Links[2].Restore()
 					w.Pass(time.Minute)
 					require.Empty(w, w.Inspect("n").Holders)
-				})
-			})
-		}
-	}
-}
-
-// Where requests overtake the releases of their own process on some masters, none is refused by them.
-func TestRequestsThatOvertakeTheirReleasesOverAQuorum(t *testing.T) {
-	for overtaken := 1; overtaken <= 3; overtaken++ {
-		t.Run(fmt.Sprint(overtaken, " masters"), func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				const way = 10 * time.Millisecond
-				p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
-				p.WarmUp()
-				w.Pass(time.Second)
-				release := w.Running(scripts.Release)
-				for _, link := range p.Links[:overtaken] {
-					link.Deny(func(cmd []string) string {
-						if release(cmd) && cmd[0] == "EVALSHA" {
-							return "NOSCRIPT No matching script."
-						}
-						return ""
-					})
-				}
-				for i := range 3 {
-					lease, err := p.TryLock(w.Ctx, "n")
-					require.NoError(w, err, i)
-					require.NoError(w, lease.Release(w.Ctx))
-				}
-				began := time.Now()
-				for range 3 {
-					lease, err := p.Lock(w.Soon(w.TTL), "n")
-					require.NoError(w, err)
-					require.NoError(w, lease.Release(w.Ctx))
-				}
-				require.Less(w, time.Since(began), w.TTL)
-				w.Pass(time.Minute)
-				require.Empty(w, w.Inspect("n").Holders)
-			})
-		})
-	}
-}
-
-// The verdict over a release is that of a quorum: a minority that has lost the hold, or does not answer, is no failure.
-func TestFailuresOfAReleaseInTheBackgroundOverAQuorum(t *testing.T) {
-	for name, c := range map[string]struct {
-		fail     func(w *world, p *process, master int)
-		reported error // of two masters; one is no failure
-	}{
-		"lost":    {func(w *world, _ *process, i int) { w.Minis[i].Miniredis().Del("fencelock:{n}") }, rwlock.ErrLost},
-		"silent":  {func(_ *world, p *process, i int) { p.Links[i].Blackhole(testredis.Both) }, rwlock.ErrNoQuorum},
-		"is gone": {func(_ *world, p *process, i int) { p.CutOff(i) }, rwlock.ErrNoQuorum},
-	} {
-		for masters := 1; masters <= 2; masters++ {
-			t.Run(fmt.Sprint(name, " on ", masters), func(t *testing.T) {
-				inFakeTime(t, 3, func(w *world) {
-					var log testkit.Log
-					p := w.Process(rwlock.WithBackgroundRelease(), log.Option())
-					p.WarmUp()
-					w.Pass(time.Second)
-					lease := p.Take("n", rwlock.Write)
-					for i := range masters {
-						c.fail(w, p, i)
-					}
-					began := time.Now()
-					require.NoError(w, lease.Release(w.Ctx))
-					require.Zero(w, time.Since(began))
-					w.Pass(w.TTL)
-					stats := p.Stats()
-					require.Equal(w, masters == 2 && c.reported == rwlock.ErrLost, stats.Lost.Gone == 1)
-					require.Equal(w, masters == 2 && c.reported == rwlock.ErrNoQuorum, stats.Unconfirmed == 1)
-					p.Restore(0, 1, 2)
-					w.Pass(time.Minute)
-					w.Release(w.Process().Take("n", rwlock.Write))
 				})
 			})
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +16,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
-	"github.com/seed74116694/fencelock/scripts"
 )
 
 // A master that may have lost data is found by whatever could vote on it, whoever came to it first.
@@ -75,6 +75,9 @@ func useAlone(w *world, base rueidis.ClientOption, opts ...rwlock.Option) error 
 func TestRestartFromAnOldSaveIsFound(t *testing.T) {
 	t.Parallel() // servers start and are waited for
 	for who, come := range firstToCome {
+		if !testredis.All() && strings.Contains(who, "alone, another") {
+			continue
+		}
 		t.Run(who+" comes first", func(t *testing.T) {
 			t.Parallel()
 			w := testkit.Start(t, 3)
@@ -164,54 +167,6 @@ func TestLinkSlowerThanTheNodeTimeoutWorks(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The answer to a first yield comes after the grant was handed back and is wanted again: it is not the second's.
-func TestAnswerToAnEarlierYieldIsNotTakenForALaterOnes(t *testing.T) {
-	for _, late := range []time.Duration{0, 300 * time.Millisecond} {
-		t.Run("late by "+late.String(), func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				older := drifting(-time.Second, 1)
-				x, z, y := w.Process(older), w.Process(older), w.Process()
-				for _, p := range []*process{x, y, z} {
-					listen(p)
-				}
-				w.Minis[2].Stop()
-				y.CutOff(1) // y never gets a quorum
-				time.Sleep(100 * time.Millisecond)
-				go func() { _ = y.TrySection(w.Soon(time.Minute), "door") }()
-				time.Sleep(50 * time.Millisecond)
-				turn := func(p *process) time.Duration {
-					begun := time.Now()
-					lease := p.Acquire(w.Soon(time.Minute), "door", rwlock.Write).Granted()
-					took := time.Since(begun)
-					time.Sleep(3 * time.Millisecond)
-					w.Release(lease)
-					return took
-				}
-				turn(x) // the master learns the script
-				time.Sleep(100 * time.Millisecond)
-				if late > 0 {
-					y.Links[0].DelayNextReply(w.Running(scripts.Yield), late)
-				}
-				turn(x)
-				time.Sleep(10 * time.Millisecond)
-				require.Less(w, turn(z), late+200*time.Millisecond)
-				require.NoError(w, y.Close())
-			})
-		})
-	}
-}
-
-// listen makes the process wait once, so that its subscriptions stand.
-func listen(p *process) {
-	p.W.Helper()
-	held := p.Take("warm-up", rwlock.Write)
-	next := p.InTurn(p.W.Ctx, "warm-up", rwlock.Write)
-	time.Sleep(50 * time.Millisecond)
-	p.W.Release(held)
-	next.Granted()
-	time.Sleep(50 * time.Millisecond)
 }
 
 var waiterRecord = regexp.MustCompile(`^q \d+ \d+ \d+ w (\d+) \S+ [bp](\S+) `)
