@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -97,28 +96,6 @@ func TestDoEndsAHoldLeftBehind(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Only what nests in the Do's own hold ends with it.
-func TestANestedDoLeavesTheHoldsAroundIt(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
-		outer := must(w)(p.Lock(ctx, "a"))
-		other := must(w)(p.Lock(ctx, "b"))
-		var left *reentrant.Hold
-		err := p.Do(ctx, "a", func(ctx context.Context) error {
-			left = must(w)(p.RLock(ctx, "a"))
-			return nil
-		})
-		require.ErrorIs(w, err, reentrant.ErrOrder)
-		require.NoError(w, outer.Lease().Err())
-		require.NoError(w, other.Lease().Err())
-		require.NoError(w, left.Release(ctx))
-		require.NoError(w, outer.Release(ctx), "nothing nests in it any more")
-		require.NoError(w, other.Release(ctx))
-		require.Empty(w, p.inspect("a").Holders)
-	})
 }
 
 // recovered returns the error that f returns or panics with.
@@ -239,21 +216,6 @@ func loseByFlush(w *world, h *reentrant.Hold) {
 	require.ErrorIs(w, h.Lease().Renew(w.Ctx), rwlock.ErrLost)
 }
 
-func TestNothingNestsInAReleasedLease(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
-		outer := must(w)(p.Lock(ctx, "a"))
-		require.NoError(w, outer.Lease().Release(ctx)) // what one must not do
-
-		_, err := p.Lock(ctx, "a")
-		require.ErrorIs(w, err, rwlock.ErrReleased)
-		require.ErrorContains(w, err, `"a"`)
-		require.NoError(w, outer.Release(ctx))
-		require.NoError(w, must(w)(p.Lock(ctx, "a")).Release(ctx))
-	})
-}
-
 func TestNothingNestsAfterClose(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p := start(w)
@@ -295,47 +257,5 @@ func TestContextsOfANestedHoldDoNotPileUp(t *testing.T) {
 		require.NoError(w, hold.Release(ctx))
 		require.ErrorIs(w, context.Cause(of), rwlock.ErrReleased)
 		require.NoError(w, outer.Release(ctx))
-	})
-}
-
-// The release of the outermost hold is not waited for. A Lock that is sent after it is not refused.
-func TestTheLastReleaseInTheBackground(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const way, n = 10 * time.Millisecond, 20
-		w.Net.Tuned, w.Net.Way = true, way
-		p := start(w, rwlock.WithBackgroundRelease())
-		p.remote.WarmUp()
-		w.Pass(time.Second)
-		for name, use := range map[string]func(ctx context.Context) error{
-			"Release": func(ctx context.Context) error {
-				ctx = reentrant.WithOwner(ctx)
-				outer, err := p.Lock(ctx, "n")
-				require.NoError(w, err)
-				inner, err := p.RLock(ctx, "n")
-				require.NoError(w, err)
-				require.NoError(w, inner.Release(ctx))
-				return outer.Release(ctx)
-			},
-			"Do": func(ctx context.Context) error {
-				return p.Do(ctx, "n", func(ctx context.Context) error {
-					return p.Do(ctx, "n", func(context.Context) error { return nil })
-				})
-			},
-			"single attempt": func(ctx context.Context) error {
-				hold, err := p.TryLock(reentrant.WithOwner(ctx), "n")
-				require.NoError(w, err)
-				return hold.Release(ctx)
-			},
-		} {
-			began := time.Now()
-			for range n {
-				require.NoError(w, use(w.Ctx), name)
-				synctest.Wait() // the release has left
-			}
-			waits := map[string]time.Duration{"single attempt": n - 1}[name]
-			require.Equal(w, (n+waits)*2*way, time.Since(began), name)
-			w.Pass(time.Second)
-			w.OnlyTokensLeft()
-		}
 	})
 }

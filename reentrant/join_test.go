@@ -131,24 +131,6 @@ func TestAJoinThatIsNotAnsweredIsNoLoss(t *testing.T) {
 	})
 }
 
-// The context of who joins may end with the loss of another lock. That says nothing of the one that is joined.
-func TestAJoinUnderALossOfAnotherLockIsNoLoss(t *testing.T) {
-	everywhere(t, func(w *world) {
-		first, second := start(w), start(w)
-		ctx, owner := owned(w)
-		outer := must(w)(first.Lock(ctx, "a"))
-		claiming := fencing.NewContext(elsewhere(w, owner), outer.Lease().Fence())
-		there, lose := context.WithCancelCause(claiming)
-		lose(&rwlock.LostError{Name: "b", Token: 17, Reason: rwlock.ReasonExpired})
-		_, err := second.Lock(there, "a")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		require.ErrorIs(w, err, context.Canceled)
-		require.ErrorIs(w, err, rwlock.ErrLost, "the cause is told")
-		require.NoError(w, outer.Lease().Err())
-		require.NoError(w, outer.Release(ctx))
-	})
-}
-
 // An owner that reads in two processes has two holds. Who nests by the fence of one of them joins that one.
 func TestEachReadHoldOfAnOwnerIsJoinedByItsToken(t *testing.T) {
 	everywhere(t, func(w *world) {

@@ -259,40 +259,6 @@ func TestForkLeavesTheJoiningToItsParent(t *testing.T) {
 	})
 }
 
-func TestOneFirstAcquisitionForAll(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := start(w)
-		stranger, _ := owned(w)
-		held := must(w)(p.Lock(stranger, "a"))
-		ctx, _ := owned(w)
-		holds := make(chan *reentrant.Hold, 8)
-		for range cap(holds) {
-			go func() {
-				h, err := p.Lock(ctx, "a")
-				if err != nil {
-					w.Errorf("lock: %v", err)
-				}
-				holds <- h
-			}()
-		}
-		synctest.Wait()
-		require.Len(w, p.inspect("a").Waiters, 1, "the others wait for the one in this process")
-		require.NoError(w, held.Release(stranger))
-
-		seen := map[int]*reentrant.Hold{}
-		for range cap(holds) {
-			h := <-holds
-			seen[h.Depth()] = h
-		}
-		require.Len(w, p.inspect("a").Holders, 1)
-		for depth := cap(holds); depth > 0; depth-- {
-			require.Contains(w, seen, depth)
-			require.NoError(w, seen[depth].Release(ctx))
-		}
-		require.Empty(w, p.inspect("a").Holders)
-	})
-}
-
 // readInVain waits for a minute to read "a".
 func (p *process) readInVain(w *world, ctx context.Context, begun time.Time) {
 	soon, cancel := context.WithTimeout(ctx, time.Minute)

@@ -122,30 +122,6 @@ func TestAWriteInsideAReadUpgrades(t *testing.T) {
 	})
 }
 
-// Beside another reader a write inside a read waits, or fails at once where both ask for it.
-func TestAnUpgradeOfAnOwnerWaitsForOtherReaders(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		one, _ := owned(w)
-		two, _ := owned(w)
-		first, second := must(w)(p.RLock(one, "a")), must(w)(p.RLock(two, "a"))
-		_, err := p.TryLock(one, "a")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		upgraded := make(chan error)
-		go func() {
-			upgraded <- p.Do(one, "a", func(context.Context) error { return nil })
-		}()
-		w.UntilWaiting("a", 1)
-		_, err = p.Lock(two, "a")
-		require.ErrorIs(w, err, rwlock.ErrUpgrade)
-		require.NoError(w, second.Release(two))
-		require.NoError(w, <-upgraded)
-		require.NoError(w, first.Lease().Err())
-		require.NoError(w, first.Release(one))
-		require.Empty(w, p.inspect("a").Holders)
-	})
-}
-
 // A write inside a read that is at the limit is refused, and the read is as it was.
 func TestAnUpgradeThatIsTooDeepIsNotDone(t *testing.T) {
 	everywhere(t, func(w *world) {

@@ -424,28 +424,6 @@ func TestValidateAlone(t *testing.T) {
 	}
 }
 
-func TestMergeTerms(t *testing.T) {
-	for what, c := range map[string]struct {
-		mine, theirs, want string
-		misses             bool
-	}{
-		"none":              {"", "", "", false},
-		"mine only":         {"1:a 2:b", "", "1:a 2:b", false},
-		"theirs only":       {"", "1:a 2:b", "1:a 2:b", true},
-		"the later of each": {"4:a 1:b", "3:c 2:d 1:e", "4:a 2:d 1:e", true},
-		"mine are later":    {"4:a 2:b", "3:c 2:d", "4:a 2:b", false},
-		"without a process": {"1:a 0:", "1:a 1:", "1:a 1:", true},
-		"malformed":         {"1:a", "x:b 2:c", "1:a", false},
-		"negative":          {"1:a", "-2:c", "1:a", false},
-	} {
-		t.Run(what, func(t *testing.T) {
-			merged, misses := masterset.MergeTerms(c.mine, c.theirs)
-			require.Equal(t, c.want, merged)
-			require.Equal(t, c.misses, misses)
-		})
-	}
-}
-
 func TestReplaced(t *testing.T) {
 	for what, c := range map[string]struct {
 		own, last string

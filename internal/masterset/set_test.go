@@ -228,38 +228,6 @@ func TestAMasterInOrderAgainIsLogged(t *testing.T) {
 	})
 }
 
-// What follows from a look.
-func TestConclude(t *testing.T) {
-	for what, c := range map[string]struct{ masters, want string }{ // n: a new one, m: a member, s: silent, r: a replica
-		"all are members":         {"mmm", "leave"},
-		"members, one is silent":  {"mms", "leave"},
-		"all are silent":          {"sss", "leave"},
-		"all are new":             {"nnn", "found"},
-		"new, one is silent":      {"nns", "found"},
-		"new, two are silent":     {"nss", "leave"},
-		"new, one is unfit":       {"nnr", "leave"},
-		"one is new, one unfit":   {"nrs", "leave"},
-		"one has lost its marker": {"mmn", "admit"},
-		"two have lost theirs":    {"mnn", "admit"},
-		"one member answers":      {"mns", "admit"},
-	} {
-		t.Run(what, func(t *testing.T) {
-			m := newMasters(t)
-			for i, kind := range c.masters {
-				switch kind {
-				case 'n':
-					m.servers[i].marker = nil
-				case 's':
-					m.servers[i] = nil
-				case 'r':
-					m.servers[i].marker, m.servers[i].role = nil, "slave"
-				}
-			}
-			require.Equal(t, c.want, m.Conclude(m.answers()...))
-		})
-	}
-}
-
 // The requests of a pass, and what the masters are after it.
 func TestBootstrap(t *testing.T) {
 	for what, c := range map[string]struct {
@@ -407,16 +375,6 @@ func TestBootstrapOfSingle(t *testing.T) {
 	m.servers[0].marker["layout"] = "1"
 	_, err = m.bootstrap()
 	require.ErrorIs(t, err, masterset.ErrUnusable)
-}
-
-// A reply of another form is an error, and says nothing of the master.
-func TestMalformedReply(t *testing.T) {
-	m := newMasters(t)
-	answers := m.answers()
-	answers[1].Fields = answers[1].Fields[1:]
-	found, err := m.Judge(answers...)
-	require.NoError(t, err)
-	require.Equal(t, []string{"member 0", "silent", "member 2"}, short(found))
 }
 
 // The server of these tests answers as marker.lua does.
