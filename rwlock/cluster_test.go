@@ -90,29 +90,6 @@ func TestHandOffsInAClusterAreNoBroadcasts(t *testing.T) {
 	}
 }
 
-// In a Cluster an error names the node that has refused, and not all that there are.
-func TestErrorsNameTheNodeOfTheLock(t *testing.T) {
-	t.Parallel() // a new cluster takes its time
-	cluster := testredis.StartCluster(t, redisBinary(t), 0)
-	w := testkit.OnGroup(t, cluster)
-	w.TTL = 5 * time.Second
-	p := w.Process()
-	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		node := cluster.Owner(cluster.Slot("fencelock:{" + name + "}"))
-		w.Eventually("the client knows the nodes", func() bool {
-			s, err := p.Inspect(w.Ctx, name)
-			return err == nil && s.Masters[0].Addr == node.Addr()
-		})
-		commandOn(t, node, "CONFIG", "SET", "maxmemory", "1")
-		_, err := p.TryLock(w.Ctx, name)
-		commandOn(t, node, "CONFIG", "SET", "maxmemory", "0")
-		failed := testkit.As[*rwlock.QuorumError](t, err)
-		require.Len(t, failed.Nodes, 1)
-		require.Equal(t, node.Addr(), failed.Nodes[0].Addr)
-		require.ErrorContains(t, err, "OOM")
-	}
-}
-
 // A cluster behind one address refuses calls for several locks. Leases live on there, and the log says so once.
 func TestLeasesWhereCallsForSeveralLocksAreRefused(t *testing.T) {
 	inFakeTime(t, func(w *world) {

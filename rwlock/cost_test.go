@@ -350,28 +350,6 @@ func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 	})
 }
 
-// One that is waited for is in use, and one whose waiters have all left is not.
-func TestWaitersPutARWMutexInUse(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		held := q.Take("n", rwlock.Write)
-		ctx, cancel := context.WithCancel(w.Ctx)
-		waiting := []*testkit.Call{w.Call(ctx, p.RWMutex("n").RLock), w.Call(ctx, p.RWMutex("n").Lock)}
-		other := p.RWMutex("n", rwlock.WithTTL(time.Second))
-		require.ErrorIs(w, other.TryLock(w.Ctx), rwlock.ErrOption)
-		cancel()
-		for _, l := range waiting {
-			require.ErrorIs(w, l.Result(), context.Canceled)
-		}
-		require.ErrorIs(w, other.TryLock(w.Ctx), rwlock.ErrNotAcquired)
-		w.Settle() // who has given up has left the queue
-		w.Release(held)
-		require.NoError(w, other.TryLock(w.Ctx))
-		require.NoError(w, other.Unlock(w.Ctx))
-		w.OnlyTokensLeft()
-	})
-}
-
 // spareSections is how often a process hands the lock on while another waits, shortSections how often more if quick.
 const spareSections, shortSections = 16, 112
 

@@ -50,7 +50,7 @@ func TestCrowdCostsOneBoundedRefresh(t *testing.T) {
 				require.LessOrEqual(w, len(cmd), perRefresh+16)
 			}
 		})
-		const intervals = 30
+		const intervals = 10
 		w.Pass(intervals * w.Refresh())
 		require.GreaterOrEqual(w, calls, intervals-1)
 		require.LessOrEqual(w, calls, intervals+1)
@@ -262,3 +262,27 @@ func (c *failingOver) DoMulti(ctx context.Context, multi ...rueidis.Completed) [
 }
 
 func (c *failingOver) Dedicate() (rueidis.DedicatedClient, func()) { return c.client().Dedicate() }
+
+// The readers of a crowd enter together, also those behind the nearest.
+func TestCrowdOfReadersEntersTogether(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		held := w.Process().Take("n", rwlock.Write)
+		p := w.Process()
+		var all []*pending
+		for range crowd {
+			all = append(all, p.Acquire(w.Ctx, "n", rwlock.Read))
+		}
+		w.UntilWaiting("n", perRefresh)
+		w.Pass(2 * w.Claim())
+		released := time.Now()
+		w.Release(held)
+		for _, a := range all {
+			a.Granted()
+		}
+		require.Less(w, time.Since(released), w.Refresh(), "all are in together")
+		for _, a := range all {
+			w.Release(a.Lease)
+		}
+		w.OnlyTokensLeft()
+	})
+}

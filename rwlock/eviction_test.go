@@ -107,24 +107,6 @@ func TestAnEvictingServerIsToldAtFirstUse(t *testing.T) {
 	}
 }
 
-// The policy may change while the server is used. Then the next loss asks again.
-func TestAServerThatBeginsToEvictIsToldAtALoss(t *testing.T) {
-	server := testredis.Start(t)
-	onServer(t, server, func(w *world) {
-		evicts(t, server, "1gb", "noeviction")
-		var book testkit.Log
-		p := w.Process(book.Option())
-		lease := p.Take("n", rwlock.Write)
-		w.Eventually("the server is asked", func() bool { return p.Link.Calls("INFO") == 1 })
-		w.Settle()
-		evicts(t, server, "1gb", "allkeys-random")
-		w.Command("DEL", "fencelock:{n}")
-		require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
-		w.Eventually("the log names the policy", func() bool { return len(book.Records(mayEvict)) == 1 })
-		require.ErrorContains(w, lease.Err(), "maxmemory-policy is allkeys-random")
-	})
-}
-
 // A user who may not ask learns nothing, and locks as before.
 func TestAServerThatRefusesINFOIsNotTold(t *testing.T) {
 	server := testredis.Start(t)

@@ -159,45 +159,6 @@ func TestF11SubscriptionThatIsCutCostsOneRefresh(t *testing.T) {
 	}
 }
 
-// While the connection was away the message went to nobody; the waiter asks as soon as it stands again.
-func TestF11ReconnectWakesEveryone(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		holder := w.Process()
-		p, news := splitProcess(w)
-		held := holder.Take("n", rwlock.Write)
-		waiter := p.Queue("n", rwlock.Write)
-		w.Pass(10*time.Second + 20*time.Millisecond) // a refresh was just now
-		news.Refuse()
-		news.Cut()
-		w.Settle()
-		w.Release(held)
-		require.True(w, waiter.IsWaiting())
-		news.Restore()
-		back := time.Now()
-		waiter.Granted()
-		require.Less(w, waiter.At.Sub(back), w.Refresh()/10)
-	})
-}
-
-// A message that may not be trusted comes during a refresh from before the grant: the waiter asks at once.
-func TestF11AMessageDuringARefresh(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const late = 500 * time.Millisecond
-		w.Mini.Skew(0)
-		holder, p := w.Process(), w.Process()
-		held := holder.Take("n", rwlock.Write)
-		waiter := p.Queue("n", rwlock.Write)
-		commands := p.Link.DelayNextReply(testkit.Running("refresh"), late)
-		<-commands
-		answered := time.Now().Add(late)
-		w.Mini.Skew(100 * time.Millisecond) // so the message is from after the latest time that the server's clock can show
-		w.Release(held)
-		require.True(w, waiter.IsWaiting(), "the grant is not trusted")
-		waiter.Granted()
-		require.Less(w, waiter.At.Sub(answered), w.Refresh()/10)
-	})
-}
-
 // A subscription made for another lock during a waiter's request has missed the grant to it.
 func TestF11ASubscriptionDuringARequest(t *testing.T) {
 	inFakeTime(t, func(w *world) {

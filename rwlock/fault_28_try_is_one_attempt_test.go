@@ -53,50 +53,6 @@ var troubles = []struct {
 	},
 }
 
-func TestF28TryEndsWithItsContext(t *testing.T) {
-	o := testredis.ClientOption("") // whose patience ends a try before a context that has more of it
-	patience := 2*o.Dialer.KeepAlive + o.ConnWriteTimeout + o.Dialer.Timeout
-	for _, trouble := range troubles {
-		t.Run(trouble.name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				for _, warm := range []bool{false, true} {
-					p := w.Process()
-					if warm {
-						w.Release(p.Take("n", rwlock.Write)) // a connection that has just answered
-					}
-					trouble.begin(w, p)
-					w.Settle()
-					for how, try := range map[string]func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){
-						"TryLock": p.TryLock, "TryRLock": p.TryRLock,
-					} {
-						for _, limit := range []time.Duration{time.Millisecond, 50 * time.Millisecond, 10 * time.Second} {
-							ctx, cancel := context.WithTimeout(w.Ctx, limit)
-							start := time.Now()
-							_, err := try(ctx, "n")
-							require.LessOrEqual(w, time.Since(start), min(limit, patience), "%s, warm: %v", how, warm)
-							require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-							require.NotErrorIs(w, err, rwlock.ErrNotAcquired)
-							if ctx.Err() == nil {
-								require.NotErrorIs(w, err, context.DeadlineExceeded, "that context has not ended")
-							}
-							cancel()
-						}
-						ctx, cancel := context.WithCancel(w.Ctx)
-						time.AfterFunc(3*time.Millisecond, cancel)
-						start := time.Now()
-						_, err := try(ctx, "n")
-						require.LessOrEqual(w, time.Since(start), 3*time.Millisecond, "%s, cancelled, warm: %v", how, warm)
-						require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-					}
-					trouble.end(w, p)
-					w.Pass(w.TTL)
-					require.NoError(w, p.TryOnce("n"), "the trouble is over, and nothing of the tries is left")
-				}
-			})
-		})
-	}
-}
-
 func TestF28TryIsOneAttempt(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		w.Process().Take("n", rwlock.Write)

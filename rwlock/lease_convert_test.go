@@ -258,3 +258,23 @@ func TestAConversionThatIsLostBeforeItReturns(t *testing.T) {
 		})
 	}
 }
+
+// Goroutines that share a write lease may all upgrade it at once: it does nothing, so nobody is in the way of another.
+func TestUpgradesThatDoNothingAreNotRefused(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		lease := w.Process().Take("n", rwlock.Write)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 500 {
+					if err := lease.Upgrade(w.Ctx); err != nil {
+						w.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		w.Release(lease)
+	})
+}

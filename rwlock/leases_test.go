@@ -3,7 +3,6 @@ package rwlock_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -160,53 +159,6 @@ func TestLeasesShowTheLeaderOnce(t *testing.T) {
 	})
 }
 
-func TestLeasesShowTheWaitOfALeaderFromItsArrival(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		mu := p.RWMutex("n")
-		require.NoError(w, mu.RLock(w.Ctx)) // whose lease serves no writer
-		begun := time.Now()
-		next := w.Call(w.Ctx, mu.Lock)
-		other := q.Queue("n", rwlock.Write)
-		w.Pass(time.Second)
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		lease := other.Granted()
-		all := leases(p)
-		require.Len(w, all, 1)
-		require.True(w, all[0].Waiting)
-		require.Len(w, all[0].Hold, 26, "it asks Redis now")
-		require.Equal(w, begun, all[0].Since.Round(0))
-		w.Release(lease)
-		require.NoError(w, next.Result())
-		require.NoError(w, mu.Unlock(w.Ctx))
-	})
-}
-
-// A leader that first gives back a lease of the other mode does not ask Redis for a hold so far.
-func TestLeasesShowALeaderThatGivesBackALease(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		p.WarmUp()
-		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
-		require.NoError(w, mu.RLock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		p.Link.Delay(500 * time.Millisecond)
-		begun := time.Now()
-		writer := w.Call(w.Ctx, mu.Lock)
-		for _, hold := range []int{0, 26} {
-			w.Pass(900 * time.Millisecond)
-			all := leases(p)
-			require.Len(w, all, 1)
-			require.True(w, all[0].Waiting)
-			require.Len(w, all[0].Hold, hold)
-			require.Equal(w, begun, all[0].Since.Round(0))
-		}
-		require.NoError(w, writer.Result())
-		p.Link.Delay(0)
-		require.NoError(w, mu.Unlock(w.Ctx))
-	})
-}
-
 func TestLeasesShowConversions(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process()
@@ -357,51 +309,6 @@ func TestNoMutexIsHeldInALoopOverLeases(t *testing.T) {
 		for range p.Leases() {
 			require.NoError(w, p.Close())
 		}
-		require.Empty(w, leases(p))
-	})
-}
-
-// Every state is of one moment, while locks are taken and given back.
-func TestLeasesWhileLocksComeAndGo(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("shared", rwlock.WithLinger(time.Second))
-		var calls []*testkit.Call
-		for i := range 8 {
-			calls = append(calls, w.Call(w.Ctx, func(ctx context.Context) error {
-				for range 6 {
-					lock, unlock := mu.Lock, mu.Unlock
-					if i%2 == 0 {
-						lock, unlock = mu.RLock, mu.RUnlock
-					}
-					err := errors.Join(lock(ctx), p.TrySection(ctx, "n"), unlock(ctx))
-					if err != nil {
-						return err
-					}
-				}
-				return nil
-			}))
-		}
-		for _, c := range calls {
-			for over := false; !over; {
-				for s := range p.Leases() {
-					require.Contains(w, []string{"n", "shared"}, s.Name)
-					require.Equal(w, s.Name == "shared", s.Shared)
-					require.NoError(w, s.Err)
-					require.Equal(w, s.Waiting, s.Deadline.IsZero())
-					require.Equal(w, s.Count > 0, s.Token > 0, "%+v", s)
-					require.False(w, s.Since.IsZero() || s.Since.After(time.Now()))
-				}
-				select {
-				case <-c.Over:
-					over = true
-				default:
-					time.Sleep(time.Microsecond)
-				}
-			}
-			require.NoError(w, c.Result())
-		}
-		w.Pass(2 * time.Second)
 		require.Empty(w, leases(p))
 	})
 }

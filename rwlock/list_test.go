@@ -205,28 +205,6 @@ func TestListGoesOnWithoutAServer(t *testing.T) {
 	require.Equal(t, masters[1].Addr(), node.Addr)
 }
 
-// A server that hangs accepts a connection for each question, and is still named once.
-func TestListNamesAServerOnce(t *testing.T) {
-	t.Parallel()
-	server := testredis.StartBinary(t, redisBinary(t))
-	server.Freeze()
-	defer server.Thaw()
-	var option rueidis.ClientOption
-	option.Dialer.Timeout = 50 * time.Millisecond
-	client, err := rwlock.Dial(server.Addr(), option)
-	require.NoError(t, err)
-	defer client.Close()
-	locker, err := rwlock.New(client, rwlock.WithReleaseTimeout(100*time.Millisecond))
-	require.NoError(t, err)
-	defer func() { _ = locker.Close() }()
-	failures := 0
-	for _, err := range locker.List(t.Context(), "") {
-		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
-		failures++
-	}
-	require.Equal(t, 1, failures)
-}
-
 // A replica that has not synchronized so far shows what it had before, or nothing: it is not asked.
 func TestAReplicaShowsNothing(t *testing.T) {
 	t.Parallel()

@@ -173,25 +173,3 @@ func TestNoCallReturnsALostLock(t *testing.T) {
 	}
 	require.Len(t, outcomes, 2, "some were in time")
 }
-
-// A single attempt does not wait until a Redis that has just not answered is tried again, for several locks as for one.
-func TestTryAllOfARedisThatDoesNotAnswer(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		p.WarmUp()
-		w.Settle()
-		w.Mini.Freeze()
-		_, err := p.TryLock(w.Ctx, "a")
-		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		begun := time.Now()
-		_, err = p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))
-		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		require.ErrorContains(w, err, "not retried yet")
-		require.Zero(w, time.Since(begun))
-		w.Mini.Thaw()
-		w.Pass(time.Second)
-		all, err := p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))
-		require.NoError(w, err)
-		require.NoError(w, all.Release(w.Ctx))
-	})
-}

@@ -62,77 +62,6 @@ func fillPipeline(p *process, other *process) (drain func()) {
 	}
 }
 
-// While a reader upgrades, whoever has no lock is told so.
-func TestAConversionWithoutALockBesideAnUpgrade(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		mu := p.RWMutex("n")
-		other := q.Take("n", rwlock.Read)
-		require.NoError(w, mu.RLock(w.Ctx))
-		upgrade := w.Call(w.Ctx, mu.Upgrade)
-		require.ErrorIs(w, mu.Downgrade(w.Ctx), rwlock.ErrNotHeld)
-		require.ErrorIs(w, mu.Upgrade(w.Ctx), rwlock.ErrNotHeld, "the only reader upgrades already")
-		w.Release(other)
-		require.NoError(w, upgrade.Result())
-		require.NoError(w, mu.Unlock(w.Ctx))
-	})
-}
-
-// What is lost while it is upgraded is lost, and is unlocked as what it was.
-func TestAnUpgradeOfAnRWMutexThatIsLost(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		limit := rwlock.WithMaxHold(4 * time.Second)
-		for _, other := range []*rwlock.RWMutex{p.RWMutex("n", limit), q.RWMutex("n")} {
-			mu := p.RWMutex("n", limit)
-			require.NoError(w, mu.RLock(w.Ctx))
-			token := mu.Token()
-			began := time.Now()
-			require.NoError(w, other.RLock(w.Ctx))
-			loss := w.Loss(mu.Upgrade(w.Ctx))
-			require.Equal(w, 4*time.Second, time.Since(began))
-			require.Equal(w, rwlock.ReasonMaxHold, loss.Reason)
-			require.Equal(w, token, loss.Token)
-			require.ErrorIs(w, mu.Upgrade(w.Ctx), rwlock.ErrLost)
-			require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
-			require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
-			_ = other.RUnlock(w.Ctx)
-			w.Pass(w.TTL)
-			w.OnlyTokensLeft()
-		}
-
-		mu := p.RWMutex("n")
-		require.NoError(w, mu.Lock(w.Ctx))
-		p.Link.Blackhole(testredis.Both)
-		require.ErrorIs(w, mu.Downgrade(w.Ctx), rwlock.ErrNoQuorum)
-		require.NoError(w, context.Cause(mu.Context(w.Ctx)), "it still writes")
-		w.Pass(w.TTL)
-		require.ErrorIs(w, mu.Downgrade(w.Ctx), rwlock.ErrLost)
-		p.Link.Restore()
-		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
-		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
-	})
-}
-
-// The context may end with another lease, whose release says nothing of the locker.
-func TestAnUpgradeWhoseContextEndsWithAnotherLease(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
-		mu, other := p.RWMutex("n"), q.RWMutex("n")
-		require.NoError(w, mu.RLock(w.Ctx))
-		require.NoError(w, other.RLock(w.Ctx))
-		lease := p.Take("m", rwlock.Write)
-		upgrade := w.Call(lease.Context(w.Ctx), mu.Upgrade)
-		w.Pass(time.Second)
-		w.Release(lease)
-		err := upgrade.Result()
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		require.NotErrorIs(w, err, rwlock.ErrClosed)
-		require.NoError(w, other.RUnlock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx), "it has read on")
-	})
-}
-
 // Close ends an upgrade, whatever it waits for.
 func TestCloseEndsAnUpgradeOfAnRWMutex(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -171,4 +100,31 @@ func TestTryUpgradeNoticesALoss(t *testing.T) {
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
 	})
+}
+
+// A writer elsewhere who has come behind an upgrade that is given up is heard of, or the lease asks where its message
+// came while the upgrade was being given up.
+func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
+	for name, lost := range map[string]bool{"is heard of": false, "is asked for": true} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				p, q := w.Process(), w.Process()
+				mu := p.RWMutex("n")
+				require.NoError(w, mu.RLock(w.Ctx))
+				other := q.Take("n", rwlock.Read)
+				ctx, cancel := context.WithCancel(w.Ctx)
+				upgrade := w.Call(ctx, mu.Upgrade)
+				writer := q.Queue("n", rwlock.Write)
+				p.Link.DropPushes(func([]string) bool { return lost }) // as if it had come before the news were forgotten
+				cancel()
+				require.ErrorIs(w, upgrade.Result(), context.Canceled)
+				hears(w, mu)
+				p.Link.DropPushes(nil)
+				w.Release(other)
+				require.NoError(w, mu.RUnlock(w.Ctx))
+				w.Release(writer.Granted())
+				w.OnlyTokensLeft()
+			})
+		})
+	}
 }

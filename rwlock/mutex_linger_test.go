@@ -2,7 +2,6 @@ package rwlock_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -267,42 +266,6 @@ func TestLingerIsForAnRWMutexAndWithoutRenewalIsNot(t *testing.T) {
 		w.Pass(2 * w.TTL)
 		require.Equal(w, rwlock.ReasonExpired, w.Loss(lease.Err()).Reason)
 		relock(w, byDefault.RWMutex("n", rwlock.WithMeta("x")))
-	})
-}
-
-// slowParent is a context that a child takes a time to leave, once.
-type slowParent struct {
-	context.Context
-	takes atomic.Int64
-}
-
-// Done is asked for by a child that ends: it is taken out of what ends with the parent.
-func (c *slowParent) Done() <-chan struct{} {
-	time.Sleep(time.Duration(c.takes.Swap(0)))
-	return c.Context.Done()
-}
-
-// The timer of an earlier use fires while the lock is unlocked, and comes to it right after: the lock lingers for its
-// time all the same. Unlock takes as long as the end of a context of the section does.
-func TestLingeringBeginsAnewWithEachUnlock(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const linger = time.Second
-		p := w.Process()
-		mu := p.RWMutex("n", rwlock.WithLinger(linger))
-		parent := &slowParent{Context: w.Ctx}
-		relock(w, mu)
-		w.Pass(linger / 2)
-		require.NoError(w, mu.Lock(w.Ctx))
-		_ = mu.Context(parent)
-		parent.takes.Store(int64(linger / 2))
-		began := time.Now()
-		require.NoError(w, mu.Unlock(w.Ctx))
-		require.Equal(w, linger/2, time.Since(began), "the timer fires now")
-		w.Settle()
-		require.Equal(w, 1, p.Stats().Lingering)
-		w.Pass(linger + time.Millisecond)
-		require.Zero(w, p.Stats().Lingering)
-		w.OnlyTokensLeft()
 	})
 }
 

@@ -105,34 +105,6 @@ func TestAMissingUnlockAfterALossConcernsItsProcessOnly(t *testing.T) {
 	})
 }
 
-// Each of the readers that shared a lease is told of its loss, and none joins it any more.
-func TestALossEndsEveryReaderOfTheLease(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n")
-		for range 3 {
-			require.NoError(w, mu.RLock(w.Ctx))
-		}
-		lost := mu.Token()
-		w.FlushAll()
-		w.UntilClosed(mu.Context(w.Ctx).Done())
-		late := []*testkit.Call{w.Call(w.Ctx, mu.RLock), w.Call(w.Ctx, mu.RLock)}
-		require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
-		for range 3 {
-			require.True(w, late[0].IsWaiting())
-			require.Equal(w, lost, w.Loss(mu.RUnlock(w.Ctx)).Token)
-		}
-		for _, l := range late {
-			require.NoError(w, l.Result())
-			require.Greater(w, mu.Token(), lost)
-		}
-		require.Len(w, w.Inspect("n").Holders, 1)
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		w.OnlyTokensLeft()
-	})
-}
-
 // Two readers that overlap all the time never end each other; one that stays beyond the limit is ended.
 func TestOverlappingReadersDoNotEndEachOther(t *testing.T) {
 	for name, opt := range map[string]rwlock.LockOption{
@@ -235,23 +207,6 @@ func TestNoTimerOfLingeringOutlivesTheLease(t *testing.T) {
 	}
 }
 
-// That holds also for a loss that no timer has noticed before the holder unlocks.
-func TestALossThatUnlockNoticesIsToldWithTheTokenOfItsSection(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var told []fencing.Token
-		clock := testkit.NewWallClock(0)
-		mu := w.Process(clock.Option(), rwlock.WithTrace(&rwlock.Trace{
-			Lost: func(_ context.Context, _ rwlock.TraceEvent, loss *rwlock.LostError) { told = append(told, loss.Token) },
-		})).RWMutex("n")
-		require.NoError(w, mu.Lock(w.Ctx))
-		token := mu.Token()
-		clock.Step(w.TTL)
-		require.Equal(w, token, w.Loss(mu.Unlock(w.Ctx)).Token)
-		w.Pass(w.TTL)
-		require.Equal(w, []fencing.Token{token}, told)
-	})
-}
-
 // A reader that comes after a leader's late answer does not enter with the token of a hold that was lost.
 func TestAReaderDoesNotEnterALostSection(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -306,19 +261,6 @@ func TestRWMutexDo(t *testing.T) {
 		require.ErrorIs(w, mu.RDo(ended, func(context.Context) error { panic("it runs") }), context.Canceled)
 		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
 		w.OnlyTokensLeft()
-	})
-}
-
-// Readers are in their sections together.
-func TestRWMutexRDoIsShared(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		mu := w.Process().RWMutex("cfg")
-		require.NoError(w, mu.RDo(w.Ctx, func(ctx context.Context) error {
-			inner := w.Call(w.Ctx, func(ctx context.Context) error {
-				return mu.RDo(ctx, func(context.Context) error { return nil })
-			})
-			return inner.Result()
-		}))
 	})
 }
 

@@ -159,36 +159,6 @@ func TestRWMutexExcludesInTheProcessWhateverRedisDoes(t *testing.T) {
 	})
 }
 
-// A writer that leads gives a lingering read lease back first, and waits for that no longer than its context lasts.
-func TestALeaderThatGivesALeaseBackEndsWithItsContext(t *testing.T) {
-	for name, lock := range map[string]func(*rwlock.RWMutex, context.Context) error{
-		"Lock": (*rwlock.RWMutex).Lock, "TryLock": (*rwlock.RWMutex).TryLock,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p, q := w.Process(), w.Process()
-				mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
-				require.NoError(w, mu.RLock(w.Ctx))
-				require.NoError(w, mu.RUnlock(w.Ctx))
-				p.Link.Blackhole(testredis.Both)
-				began := time.Now()
-				err := lock(mu, soonOver(w))
-				require.Equal(w, 50*time.Millisecond, time.Since(began))
-				require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-				require.ErrorIs(w, err, context.DeadlineExceeded)
-				require.ErrorContains(w, err, "after 50ms")
-				require.Zero(w, p.Stats().Held)
-
-				p.Link.Restore()
-				p.Link.Cut()
-				w.Release(q.Take("n", rwlock.Write))
-				w.RequireLess(time.Since(began), w.TTL/2, "it is released in the background")
-				w.OnlyTokensLeft()
-			})
-		})
-	}
-}
-
 // One who unlocks what it has not locked is told so or takes another's place; the RWMutex stays usable.
 func TestUnlockWithoutALockBesideOthers(t *testing.T) {
 	inFakeTime(t, func(w *world) {

@@ -213,87 +213,7 @@ func TestSetTTLRefuses(t *testing.T) {
 	})
 }
 
-// A renewal that is asked for while the answer of the round before is on its way is sent when that has come.
-func TestARenewalBehindALateAnswerIsConfirmed(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
-		require.NoError(w, lease.Renew(w.Ctx)) // the script is known
-		p.Link.DelayDir(testredis.ToClient, 1500*time.Millisecond)
-		require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrNoQuorum, "after a second")
-		p.Link.DelayDir(testredis.ToClient, 0)
-		w.Pass(200 * time.Millisecond)
-		require.NoError(w, lease.Renew(w.Ctx))
-		require.InDelta(w, w.TTL.Seconds(), time.Until(lease.Deadline()).Seconds(), 0.2)
-	})
-}
-
 // A hand-off lasts for a claim until it is confirmed, which is tried again by what is left, however long the TTL.
-
-// spare is how long before its deadline a lease's link must be back at the latest.
-const spare = 250 * time.Millisecond
-
-var confirmationTTLs = []time.Duration{2 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, 24 * time.Hour}
-
-// confirmationTroubles keep a process's commands from being answered well until mend is called.
-var confirmationTroubles = map[string]func(w *world, p *process) (mend func()){
-	"server refuses": func(w *world, _ *process) func() {
-		w.Mini.Miniredis().SetError("LOADING Redis is loading the dataset in memory")
-		return func() { w.Mini.Miniredis().SetError("") }
-	},
-	"link down": func(_ *world, p *process) func() {
-		p.Link.Refuse()
-		p.Link.Cut()
-		return p.Link.Restore
-	},
-	"link held": func(_ *world, p *process) func() {
-		p.Link.Hold(testredis.Both)
-		return p.Link.Restore
-	},
-}
-
-func TestConfirmationIsTriedAgainInTime(t *testing.T) {
-	for what, strike := range confirmationTroubles {
-		for _, ttl := range confirmationTTLs {
-			for _, opts := range [][]rwlock.LockOption{nil, {rwlock.WithoutRenewal()}} {
-				name := what + ", TTL " + ttl.String()
-				if opts != nil {
-					name += ", without renewal"
-				}
-				t.Run(name, func(t *testing.T) {
-					inFakeTime(t, func(w *world) {
-						w.TTL = ttl
-						confirmLate(w, strike, opts)
-					})
-				})
-			}
-		}
-	}
-}
-
-// confirmLate hands a lock off to a process whose commands fail from that moment until shortly before the deadline.
-func confirmLate(w *world, strike func(*world, *process) func(), opts []rwlock.LockOption) {
-	holder, p := w.Process(), w.Process()
-	held := holder.Take("n", rwlock.Write)
-	waiter := p.Queue("n", rwlock.Write, opts...)
-	w.Pass(1500 * time.Millisecond)
-	p.Link.DelayDir(testredis.ToClient, 5*time.Millisecond) // the message is on its way when the trouble begins
-	w.Release(held)
-	lease := waiter.Granted()
-	mend := strike(w, p)
-	p.Link.Delay(0)
-	confirmed := lease.Deadline().After(time.Now().Add(w.Claim()))
-	if confirmed || time.Until(lease.Deadline()) <= spare {
-		mend()
-		require.True(w, confirmed, "the deadline is in %v", time.Until(lease.Deadline()))
-		return // it was confirmed together with the hand-off
-	}
-	w.Pass(time.Until(lease.Deadline()) - spare)
-	mend()
-	w.Pass(2 * spare)
-	require.NoError(w, lease.Err(), "the trouble was over %v before the deadline", spare)
-	require.Greater(w, time.Until(lease.Deadline()), w.TTL/2)
-}
 
 // A lease without renewal lasts for its TTL also where the lock was handed to it, once that is confirmed.
 func TestAHandOffWithoutRenewalLastsForItsTTL(t *testing.T) {
@@ -326,5 +246,20 @@ func TestALimitOfCenturies(t *testing.T) {
 		w.Pass(2 * w.TTL)
 		require.Equal(w, 1, p.Stats().Lingering)
 		w.Release(lease)
+	})
+}
+
+// A renewal that is asked for while the answer of the round before is on its way is sent when that has come.
+func TestARenewalBehindALateAnswerIsConfirmed(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		require.NoError(w, lease.Renew(w.Ctx)) // the script is known
+		p.Link.DelayDir(testredis.ToClient, 1500*time.Millisecond)
+		require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrNoQuorum, "after a second")
+		p.Link.DelayDir(testredis.ToClient, 0)
+		w.Pass(200 * time.Millisecond)
+		require.NoError(w, lease.Renew(w.Ctx))
+		require.InDelta(w, w.TTL.Seconds(), time.Until(lease.Deadline()).Seconds(), 0.2)
 	})
 }

@@ -126,27 +126,6 @@ func TestServerClockSetBackBlocksNobody(t *testing.T) {
 	}
 }
 
-// What a server noted before its clock was set back has been for no time since, not for a negative one.
-func TestNoTimeIsNegativeAfterTheServerClockWasSetBack(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		w.Mini.Skew(0)
-		p, q := w.Process(), w.Process()
-		lease := p.Take("n", rwlock.Write)
-		waiting := q.Queue("n", rwlock.Write)
-		w.Mini.Skew(-time.Minute)
-		s := w.Inspect("n")
-		require.Len(w, s.Holders, 1)
-		require.Len(w, s.Waiters, 1)
-		require.GreaterOrEqual(w, s.Holders[0].Held, time.Duration(0))
-		require.GreaterOrEqual(w, s.Waiters[0].Waited, time.Duration(0))
-		_, err := w.Process().TryLock(w.Ctx, "n")
-		refused := testkit.As[*rwlock.AcquireError](w, err)
-		require.GreaterOrEqual(w, refused.Holder.Held, time.Duration(0))
-		w.Release(lease)
-		w.Release(waiting.Granted())
-	})
-}
-
 // A lease that has ended has no deadline, whatever has ended it, and its contexts say the same.
 func TestDeadlineOfAnEndedLeaseIsZero(t *testing.T) {
 	for name, end := range map[string]func(w *world, p *process, c *testkit.WallClock, l *rwlock.Lease){
@@ -174,42 +153,6 @@ func TestDeadlineOfAnEndedLeaseIsZero(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The same of an RWMutex: of one who has unlocked while the process keeps the lock, and of one who has lost it.
-func TestDeadlineOfAnEndedSectionIsZero(t *testing.T) {
-	for name, end := range map[string]func(w *world, m *rwlock.RWMutex){
-		"unlocked": func(w *world, m *rwlock.RWMutex) { require.NoError(w, m.Unlock(w.Ctx)) },
-		"max hold": func(w *world, _ *rwlock.RWMutex) { w.Pass(time.Minute) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				m := w.Process().RWMutex("n", rwlock.WithLinger(time.Hour), rwlock.WithMaxHold(time.Minute))
-				require.NoError(w, m.Lock(w.Ctx))
-				ctx := m.Context(w.Ctx)
-				deadline, _ := fencing.Deadline(ctx, "n")
-				require.Positive(w, time.Until(deadline))
-				end(w, m)
-				requireDeadline(w, ctx, time.Time{})
-				require.Error(w, ctx.Err())
-			})
-		})
-	}
-}
-
-// A section whose limit is reached in this moment has no deadline, whether or not its timer has come to it.
-func TestDeadlineOfASectionAtItsLimitIsZero(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		const limit = time.Second
-		m := w.Process().RWMutex("n", rwlock.WithMaxHold(limit))
-		for range 100 {
-			require.NoError(w, m.Lock(w.Ctx))
-			ctx := m.Context(w.Ctx)
-			time.Sleep(limit)
-			requireDeadline(w, ctx, time.Time{})
-			require.ErrorIs(w, m.Unlock(w.Ctx), rwlock.ErrLost)
-		}
-	})
 }
 
 func requireDeadline(w *world, ctx context.Context, want time.Time) {

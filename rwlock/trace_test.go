@@ -220,23 +220,6 @@ func TestALeaseAtRiskIsReportedOnce(t *testing.T) {
 	})
 }
 
-// A hand-off that is not confirmed is at risk long before its TTL is.
-func TestAHandOffAtRiskIsReported(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var d testkit.Trace
-		p := w.Process(d.Option())
-		held := w.Process().Take("n", rwlock.Write)
-		next := p.Queue("n", rwlock.Write, rwlock.WithTTL(time.Minute))
-		w.Release(held)
-		lease := next.Granted()
-		p.Link.Hold(testredis.Both)
-		w.UntilOver(lease)
-		w.Settle()
-		require.Len(w, atRisk(&d), 1)
-		require.Equal(w, w.Claim()/3, atRisk(&d)[0].Round(time.Millisecond))
-	})
-}
-
 // A lease that was not to be renewed ends as planned: that is no loss in the counters and in the log.
 func TestAPlannedEndIsNotCountedAsLost(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -283,51 +266,5 @@ func TestUnconfirmedReleasesAreCounted(t *testing.T) {
 			return nil
 		}), "it is no error of Do")
 		require.EqualValues(w, 1, p.Stats().Unconfirmed)
-	})
-}
-
-// Of several locks taken together each has one end: it is kept, or the call has failed.
-func TestSeveralLocksAreReportedOnceEach(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		w.Process().Take("b", rwlock.Write)
-		for what, c := range map[string]struct {
-			take func(p *process) error
-			ends []string
-		}{
-			"a single attempt": {
-				func(p *process) error {
-					_, err := p.TryLockAll(w.Ctx, rwlock.Writes("c", "b", "a"))
-					return err
-				},
-				[]string{"failed a", "failed b", "failed c"},
-			},
-			"a wait": {
-				func(p *process) error {
-					_, err := p.LockAll(w.Soon(time.Second), rwlock.Writes("c", "b", "a"))
-					return err
-				},
-				[]string{"acquired a", "waiting b", "failed b", "failed c", "released a"},
-			},
-			"a context that has ended": {
-				func(p *process) error {
-					ctx, cancel := context.WithCancel(w.Ctx)
-					cancel()
-					_, err := p.LockAll(ctx, rwlock.Writes("c", "b", "a"))
-					return err
-				},
-				[]string{"failed a", "failed b", "failed c"},
-			},
-		} {
-			var d testkit.Trace
-			p := w.Process(d.Option())
-			require.Error(w, c.take(p), what)
-			w.Settle()
-			require.ElementsMatch(w, c.ends, reported(&d), what)
-			failed := len(c.ends)
-			if what == "a wait" {
-				failed = 2
-			}
-			require.EqualValues(w, failed, p.Stats().Failed.Total(), what)
-		}
 	})
 }
