@@ -336,3 +336,29 @@ func lockWithin(w *world, p *testkit.Process, d time.Duration, calls int64) (ret
 	require.NoError(w, err)
 	return true
 }
+
+// A counter beyond all tokens is found by whoever is granted one: at once, by a hand-off or by a refresh.
+func TestACounterPastAllTokensIsAConflict(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := w.Process(), w.Process()
+		for _, counter := range []string{"9007199254740991", "9007199254740992", "9223372036854775807"} {
+			for how, take := range acquisitions(p.Locker) {
+				w.Settle() // what the last one was granted is given back
+				w.FlushAll()
+				w.Command("HSET", "fencelock:{orders}", "t", counter)
+				_, err := take(w.Ctx, "orders")
+				require.ErrorIs(w, err, rwlock.ErrConflict, how)
+				require.ErrorContains(w, err, "past the largest token")
+			}
+			if counter > "9007199254740992" { // miniredis makes it a negative number that no script reads
+				continue
+			}
+			w.FlushAll()
+			held := p.Take("orders", rwlock.Write)
+			waiting := q.Queue("orders", rwlock.Write, rwlock.WithMaxWait(testkit.Patience))
+			w.Command("HSET", "fencelock:{orders}", "t", counter)
+			_ = held.Release(w.Ctx) // its token is not the counter's
+			require.ErrorIs(w, waiting.Failed(), rwlock.ErrConflict)
+		}
+	})
+}

@@ -126,3 +126,17 @@ func TestF22ANodeTimeoutHasAType(t *testing.T) {
 		require.Positive(w, silence.After)
 	})
 }
+
+// A release that is refused for good is known not to go on.
+func TestF22AConflictAtReleaseIsNoIndeterminateEnd(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		w.Command("DEL", "fencelock:{n}")
+		w.Command("SET", "fencelock:{n}", "mine")
+		err := lease.Release(w.Ctx)
+		require.ErrorIs(w, err, rwlock.ErrConflict)
+		require.False(w, rwlock.Indeterminate(err))
+		require.NotContains(w, err.Error(), "background")
+	})
+}

@@ -373,3 +373,28 @@ func TestLossesAreTheLastOnes(t *testing.T) {
 		require.True(w, strings.HasPrefix(all[0].Err.Error(), "rwlock: lease of"))
 	})
 }
+
+// A leader that first gives back a lease of the other mode does not ask Redis for a hold so far.
+func TestLeasesShowALeaderThatGivesBackALease(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		p.WarmUp()
+		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
+		require.NoError(w, mu.RLock(w.Ctx))
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		p.Link.Delay(500 * time.Millisecond)
+		begun := time.Now()
+		writer := w.Call(w.Ctx, mu.Lock)
+		for _, hold := range []int{0, 26} {
+			w.Pass(900 * time.Millisecond)
+			all := leases(p)
+			require.Len(w, all, 1)
+			require.True(w, all[0].Waiting)
+			require.Len(w, all[0].Hold, hold)
+			require.Equal(w, begun, all[0].Since.Round(0))
+		}
+		require.NoError(w, writer.Result())
+		p.Link.Delay(0)
+		require.NoError(w, mu.Unlock(w.Ctx))
+	})
+}

@@ -173,3 +173,39 @@ func TestNoCallReturnsALostLock(t *testing.T) {
 	}
 	require.Len(t, outcomes, 2, "some were in time")
 }
+
+// A single attempt does not wait until a Redis that has just not answered is tried again, for several locks as for one.
+func TestTryAllOfARedisThatDoesNotAnswer(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		p.WarmUp()
+		w.Settle()
+		w.Mini.Freeze()
+		_, err := p.TryLock(w.Ctx, "a")
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		begun := time.Now()
+		_, err = p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.ErrorContains(w, err, "not retried yet")
+		require.Zero(w, time.Since(begun))
+		w.Mini.Thaw()
+		w.Pass(time.Second)
+		all, err := p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))
+		require.NoError(w, err)
+		require.NoError(w, all.Release(w.Ctx))
+	})
+}
+
+// Eight processes of eight goroutines take random subsets of six locks: every wait ends, and each lock has one writer.
+func TestCrowdsTakeSeveralLocks(t *testing.T) {
+	for seed := range testredis.Few(1, 2) {
+		t.Run(fmt.Sprint("fake time, seed ", seed), func(t *testing.T) {
+			inFakeTime(t, func(w *world) {
+				w.Net.Way = time.Millisecond
+				(&testkit.ManyCrowd{
+					Processes: 8, Goroutines: 8, Seed: uint64(seed), Lasts: time.Second / 4, Work: 10 * time.Millisecond,
+				}).Run(w)
+			})
+		})
+	}
+}
