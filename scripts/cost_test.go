@@ -108,12 +108,12 @@ func TestRenewalsShareTheirCost(t *testing.T) {
 	onServers(t, func(e *env) {
 		e.loadAll()
 		for i, perLease := range []int{2, 3} { // and a PEXPIRE for each key of the first lease
-			all := call{scripts.Renew, nil, []string{"0"}}
+			all := call{scripts.Renew, nil, []string{"0", fmt.Sprint(ttl), []string{"w", "r"}[i]}}
 			for n := range 100 {
 				c := acquire([]func(string) request{writer, reader}[i]("01"))
 				c.keys = lockKeys(fmt.Sprint(i, "-", n))[:1]
 				all.keys = append(all.keys, c.keys...)
-				all.args = append(all.args, texts([]any{ulid("01"), ttl, e.run(c)[1]})...)
+				all.args = append(all.args, ulid("01"), fmt.Sprint(e.run(c)[1]))
 			}
 			e.run(all)                                    // a reader's first one also moves the time in its record
 			cost := min(e.commands(all), e.commands(all)) // one of the two may carry the holds into another minute

@@ -87,6 +87,9 @@ func (e *env) run(c call) []any {
 	reply, err := e.try(c)
 	require.NoError(e.t, err, "%s %q", c.script, c.args)
 	fields, ok := scriptfuzz.Fields(reply)
+	if c.script == scripts.Renew {
+		fields, ok = scriptfuzz.Renewed(fields, (len(c.args)-3)/2)
+	}
 	require.True(e.t, ok, "%s %q replies %v", c.script, c.args, reply)
 	return fields
 }
@@ -364,14 +367,16 @@ func endHold(hold string, tombstone, least, rest int) call {
 
 func raise(hold string, token int64) call { return on("n", scripts.Raise, ulid(hold), token) }
 func yield(hold string, token int64) call { return on("n", scripts.Yield, ulid(hold), token) }
+
+// renew is of any hold, and learns of waiters.
 func renew(hold string, ttl int, token any) call {
-	return on("n", scripts.Renew, ulid(hold), ttl, token)
+	return on("n", scripts.Renew, ttl, "s", ulid(hold), token)
 }
 
 // mark is renew of a hold that its client leaves to the one that has the secret.
 func mark(hold string, token any) call {
 	c := renew(hold, ttl, token)
-	c.args = append(c.args, wire.MarkOf(secret))
+	c.args[2] += "#" + wire.MarkOf(secret)
 	return c
 }
 

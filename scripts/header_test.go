@@ -155,19 +155,19 @@ func TestNoMessageWithoutAGrant(t *testing.T) {
 // One lease whose keys hold something else does not keep the others of its call from being renewed.
 func TestARenewalOfManyStandsTheLossOfOne(t *testing.T) {
 	everywhere(t, func(e *env) {
-		many := call{"renew", nil, []string{"0"}}
+		many := call{"renew", nil, texts([]any{0, ttl, "s"})}
 		for i, name := range []string{"a", "b", "c", "d"} {
 			c := acquire([]func(string) request{reader, writer}[i%2]("01"))
 			c.keys = lockKeys(name)[:1]
 			token := e.run(c)[1]
 			many.keys = append(many.keys, c.keys...)
-			many.args = append(many.args, texts([]any{ulid("01"), ttl, token})...)
+			many.args = append(many.args, ulid("01"), texts([]any{token})[0])
 		}
 		require.Equal(e.t, []any{int64(1), int64(1), int64(1), int64(1)}, e.run(many)[1:])
 		require.NoError(e.t, e.do("SET", lockKeys("b")[0], "other").Error())
 		require.NoError(e.t, e.do("SET", lockKeys("c")[1], "other").Error())
 		require.Equal(e.t, []any{int64(1), int64(0), int64(0), int64(1)}, e.run(many)[1:])
-		many.args[3] = "1" // not its token
+		many.args[4] = "1" // not its token
 		require.Equal(e.t, []any{int64(0), int64(0), int64(0), int64(1)}, e.run(many)[1:])
 	})
 }

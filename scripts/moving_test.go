@@ -86,7 +86,7 @@ var movingStates = map[string]movingState{
 			if len(gone) == 0 { // the old node may have no new key
 				detached := mark("01", e.token("01", writer("01")))
 				e.answers(1, detached)
-				e.refuses(adopt(writer("08"), "01", detached.args[3]))
+				e.refuses(adopt(writer("08"), "01", detached.args[4]))
 				e.refuses(join(reader("06").by("a")))
 				e.refuses(breaks("07"))
 			}

@@ -262,7 +262,7 @@ func (m *mark) addTo(r *transport.Renewal, master int) *transport.Renewal {
 		return r
 	}
 	done := r.Done
-	r.Mark = m.hash
+	r.Kind += "#" + m.hash
 	r.Done = func(renewed bool, err error, sent clock.Instant) {
 		m.of.lease.mu.Lock()
 		_, broken := err.(*Breaker)
@@ -305,7 +305,7 @@ func (m *mark) goOn(now clock.Instant) {
 		m.asked[i] = true
 		ttl := wire.FormatMillis(m.until.Mono - now.Mono)
 		renewal := &transport.Renewal{
-			Renewal: wire.Renewal{Key: h.key, Hold: h.id, TTL: ttl, Token: h.token()}, Deadline: m.until,
+			Renewal: h.keeping.renewal(ttl, h.token()), Deadline: m.until,
 			Done: func(bool, error, clock.Instant) {
 				h.lease.mu.Lock()
 				m.asked[i] = false

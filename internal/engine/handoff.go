@@ -213,9 +213,7 @@ func (v voter) granted(token fencing.Token, until clock.Instant) {
 	// A millisecond more than the TTL, because an unchanged expiry would not be a write.
 	ttl := wire.FormatMillis(max(h.terms.TTL, h.keeping.minimumLeft()) + time.Millisecond)
 	renewal := &transport.Renewal{
-		Renewal: wire.Renewal{
-			Key: h.key, Hold: id, TTL: ttl, Token: token,
-		},
+		Renewal:  h.keeping.renewal(ttl, token),
 		Deadline: until,
 		Done:     func(renewed bool, err error, sent clock.Instant) { v.confirmed(id, token, renewed, err, sent) },
 	}

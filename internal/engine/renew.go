@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -137,7 +138,7 @@ func (k *keeping) ask(m *transport.Master, until clock.Instant) {
 		}
 	}
 	renewal := &transport.Renewal{
-		Renewal:  wire.Renewal{Key: h.key, Hold: h.id, TTL: k.ttlArg(), Token: h.token()},
+		Renewal:  k.renewal(k.ttlArg(), h.token()),
 		Deadline: until,
 		Done:     func(renewed bool, err error, sent clock.Instant) { k.answered(m, ttl, renewed, err, sent) },
 	}
@@ -154,6 +155,17 @@ func (k *keeping) ask(m *transport.Master, until clock.Instant) {
 		renewal = h.extra.mark.addTo(renewal, m.Index)
 	}
 	m.Renew(renewal) // it only joins a queue, so it need not wait until mu is unlocked
+}
+
+// renewal returns a renewal of the hold.
+func (k *keeping) renewal(ttl wire.Millis, token fencing.Token) wire.Renewal {
+	h, kind := k.of, wire.RenewWrite
+	if h.mode == fencing.Read {
+		kind = wire.RenewRead
+	} else if h.block() > 0 {
+		kind = wire.RenewShared
+	}
+	return wire.Renewal{Key: h.key, Hold: h.id, TTL: ttl, Kind: kind, Token: token}
 }
 
 // ttlArg returns for how long a master is to keep the hold from now on: for the TTL, or for the minimum if that is

@@ -89,7 +89,7 @@ func TestAScriptThatIsSentWholeLooksAtTheRunID(t *testing.T) {
 		var done outcomes
 		b.Renew(done.renewal(b, 0, 7, time.Minute))
 		synctest.Wait()
-		keys, lease := keysOf("0"), []string{hold(0), "60000", "7"}
+		keys, lease := keysOf("0"), []string{"60000", "w", hold(0), "7"}
 		require.Equal(t, append([]string{"2", keys[0], "marker", "0 set:run 30000 0"}, lease...), sent["EVALSHA"])
 		require.Equal(t, append([]string{"2", keys[0], "marker", "0 set:run 30000 1"}, lease...), sent["EVAL"])
 		b.Do(context.Background(), refresh, append(keysOf("0"), "marker"), b.Vote(5), nil)

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -23,22 +24,21 @@ type Renewal struct {
 // renewalsPerCall bounds one script call to 100 to 200 us of the server's time.
 const renewalsPerCall = 128
 
-// renewalCalls makes script calls of several renewals each. If a server refuses keys of several slots, as in a Cluster,
-// each renewal is a separate call, because every lock has its own slot. One with a mark is a call of its own as well.
+// renewalCalls makes script calls of several renewals each, of one TTL and kind. If a server refuses keys of several
+// slots, as in a Cluster, each renewal is a separate call, because every lock has its own slot.
 func (p *pipeline) renewalCalls(due []*Renewal) (calls []Call) {
 	most := renewalsPerCall
 	if p.n.separated.Load() {
 		most = 1
 	}
-	due = slices.DeleteFunc(due, func(r *Renewal) bool {
-		if r.Mark == "" {
-			return false
+	compare := func(a, b *Renewal) int { return cmp.Or(cmp.Compare(a.TTL, b.TTL), cmp.Compare(a.Kind, b.Kind)) }
+	slices.SortStableFunc(due, compare)
+	for len(due) > 0 {
+		n := min(most, len(due))
+		if other := slices.IndexFunc(due[:n], func(r *Renewal) bool { return compare(r, due[0]) != 0 }); other > 0 {
+			n = other
 		}
-		calls = append(calls, p.renewalCall([]*Renewal{r}))
-		return true
-	})
-	for together := range slices.Chunk(due, most) {
-		calls = append(calls, p.renewalCall(together))
+		calls, due = append(calls, p.renewalCall(due[:n])), due[n:]
 	}
 	return calls
 }
@@ -83,7 +83,7 @@ func (p *pipeline) answered(due []*Renewal, r rueidis.RedisResult, sent clock.In
 	p.n.clock.sample(sent, reply.Micros)
 	for i, renewal := range due {
 		renewed := reply.Renewed[i]
-		if renewed == wire.RenewStaleMarker {
+		if reply.Stale {
 			renewal.Done(false, errStaleMarker, sent)
 			continue
 		}

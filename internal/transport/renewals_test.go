@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,7 +24,7 @@ import (
 func (o *outcomes) renewal(b *bed, id int, token fencing.Token, left time.Duration) *transport.Renewal {
 	key := keysOf(strconv.Itoa(id))[0]
 	return &transport.Renewal{
-		Renewal:  wire.Renewal{Key: key, Hold: hold(id), TTL: "60000", Token: token},
+		Renewal:  wire.Renewal{Key: key, Hold: hold(id), TTL: "60000", Kind: wire.RenewWrite, Token: token},
 		Deadline: b.now().Add(left), Done: o.renewed(id),
 	}
 }
@@ -38,7 +39,7 @@ func renewalCalls(link *testredis.Link) func() [][]string {
 		}
 		keys, _ := strconv.Atoi(cmd[2])
 		var holds []string
-		for i := 3 + keys + 1; i < len(cmd); i += 3 {
+		for i := 3 + keys + 3; i < len(cmd); i += 2 {
 			holds = append(holds, cmd[i])
 		}
 		mu.Lock()
@@ -305,5 +306,45 @@ func TestACallOfOneLockThatCrossesSlotsIsRefused(t *testing.T) {
 		require.True(t, b.Permanent(err))
 		require.ErrorContains(t, b.Explain(err), "behind a single address")
 		require.Zero(t, b.separated.Load())
+	})
+}
+
+// The renewals of a call have one TTL and kind, and each goes out with its own.
+func TestRenewalsOfACallAreOfOneTTLAndKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		b := newBed(t, link.Client(t))
+		b.mustDo()
+		var done outcomes
+		link.Delay(10 * time.Millisecond)
+		b.Renew(done.renewal(b, 1000, 1, time.Minute))
+		synctest.Wait()
+		var mu sync.Mutex
+		calls := map[string][]string{}
+		link.OnCommand(func(cmd []string) {
+			if cmd[0] != "EVALSHA" {
+				return
+			}
+			keys, _ := strconv.Atoi(cmd[2])
+			args := cmd[3+keys:]
+			mu.Lock()
+			defer mu.Unlock()
+			for i := 3; i < len(args); i += 2 {
+				calls[args[1]+args[2]] = append(calls[args[1]+args[2]], args[i])
+			}
+		})
+		for i, terms := range []string{"60000w", "5000w", "60000w", "60000r", "5000w#00", "60000w"} {
+			renewal := done.renewal(b, i, 1, time.Minute+time.Duration(i)*time.Second)
+			ttl, kind, _ := strings.Cut(terms, "000")
+			renewal.TTL, renewal.Kind = wire.Millis(ttl+"000"), kind
+			b.Renew(renewal)
+		}
+		time.Sleep(time.Second)
+		require.Len(t, done.take(), 7)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, map[string][]string{
+			"60000w": {hold(1000), hold(0), hold(2), hold(5)}, "60000r": {hold(3)}, "5000w": {hold(1)}, "5000w#00": {hold(4)},
+		}, calls)
 	})
 }

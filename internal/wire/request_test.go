@@ -38,7 +38,9 @@ func TestArguments(t *testing.T) {
 		scripts.Regain: {
 			wire.Regain{Hold: "h", TTL: "40000", Token: 7, Details: "d", Trusted: true}.Args(nil), "h,40000,7,d,1",
 		},
-		scripts.Renew: {wire.Renew{{Key: "k:h", Hold: "h", TTL: "40000", Token: 7}}.Args(), "h,40000,7"},
+		scripts.Renew: {
+			wire.Renew{{Key: "k:h", Hold: "h", TTL: "40000", Kind: wire.RenewShared, Token: 7}}.Args(), "40000,s,h,7",
+		},
 		scripts.Refresh: {
 			wire.Refresh{Route: wire.Published("c")}.Args(nil), "pc",
 		},
@@ -52,7 +54,6 @@ func TestArguments(t *testing.T) {
 	}.Args(nil))
 	mark := wire.MarkOf("s")
 	require.Equal(t, "a0f1490a20d0211c997b44bc357e1972deab8ae3", mark)
-	require.Equal(t, []string{"h", "40000", "7", mark}, wire.Renew{{Hold: "h", TTL: "40000", Token: 7, Mark: mark}}.Args())
 	require.Equal(t, []string{"h"}, wire.Release{Hold: "h"}.Args(nil), "the rest is as if it were there")
 	require.Equal(t, []string{"h", "0", "0", "2000 1000"}, wire.Release{
 		Hold: "h", Minimum: wire.Minimum{Least: 2 * time.Second, Rest: time.Second},
@@ -71,8 +72,8 @@ func fixedArguments(t *testing.T, script scripts.Name) (n int) {
 	require.True(t, ok)
 	header, _, ok = strings.Cut(header, "-- Reply")
 	require.True(t, ok)
-	if script == scripts.Renew { // "1 as in vote.lua, then for every lease: hold, TTL ms, token"
-		return 1 + strings.Count(header, ",")
+	if script == scripts.Renew {
+		return 3 + 2 // and for every lease: hold, token
 	}
 	header = strings.ReplaceAll(header, "--", "")
 	for strings.Contains(" "+strings.Join(strings.Fields(header), " "), " "+strconv.Itoa(n+1)+" ") {
@@ -122,11 +123,11 @@ func TestKeys(t *testing.T) {
 func TestRenewalsOfSeveralLocks(t *testing.T) {
 	keys := wire.NewKeyspace("p", 3)
 	renew := wire.Renew{
-		{Key: keys.Of("a"), Hold: "h", TTL: "1000", Token: 1}, {Key: keys.Of("b"), Hold: "i", TTL: "2000", Token: 234},
+		{Key: keys.Of("a"), Hold: "h", TTL: "1000", Kind: "r", Token: 1}, {Key: keys.Of("b"), Hold: "i", Token: 234},
 	}
 	require.Equal(t, []string{"p:{a}", "p:{b}", "p:master"}, renew.Keys(keys.Marker))
 	require.Equal(t, []string{"p:{a}", "p:{b}"}, renew.Keys(""))
-	require.Equal(t, []string{"h", "1000", "1", "i", "2000", "234"}, renew.Args())
+	require.Equal(t, []string{"1000", "r", "h", "1", "i", "234"}, renew.Args())
 }
 
 // A pattern finds the first key of each lock whose name begins so, and a key says the name.
@@ -216,7 +217,7 @@ func TestTheReasonOfABreak(t *testing.T) {
 		got, err := wire.ReadAcquire(reply(3, 0, 0, us, text))
 		require.NoError(t, err)
 		require.Equal(t, &by, got.Broken)
-		renewed, err := wire.ReadRenew(reply(us, 1, text, 0), 3)
+		renewed, err := wire.ReadRenew(reply(us, 1, 2, text, 3, 0), 3)
 		require.NoError(t, err)
 		require.Equal(t, map[int]*wire.Breaker{1: &by}, renewed.Broken)
 		require.Equal(t, []wire.Renewed{wire.RenewOK, wire.RenewGone, wire.RenewGone}, renewed.Renewed)
@@ -225,8 +226,28 @@ func TestTheReasonOfABreak(t *testing.T) {
 		require.Nil(t, wire.ReadMessage(hold+" broken "+text), text)
 		_, err := wire.ReadAcquire(reply(3, 0, 0, us, text))
 		require.Error(t, err, text)
-		_, err = wire.ReadRenew(reply(us, text), 1)
+		_, err = wire.ReadRenew(reply(us, 0, 1, text), 1)
 		require.Error(t, err, text)
+	}
+}
+
+// The reply to a renewal names the leases that are not just renewed, and counts the others.
+func TestAReplyToARenewalSaysWhatBecameOfEach(t *testing.T) {
+	got, err := wire.ReadRenew(reply(us, 1, 3, 2, 1, 0), 3)
+	require.NoError(t, err)
+	want := []wire.Renewed{wire.RenewGone, wire.RenewOK, wire.RenewContended}
+	require.Equal(t, wire.RenewReply{Micros: us, Renewed: want}, got)
+	got, err = wire.ReadRenew(reply(us), 3)
+	require.NoError(t, err)
+	require.True(t, got.Stale)
+	require.Equal(t, make([]wire.Renewed, 3), got.Renewed)
+	for name, r := range map[string]rueidis.RedisResult{
+		"count": reply(us, 2), "too many": reply(us, 4), "short": reply(us, 2, 3), "long": reply(us, 3, 1, 0),
+		"no lease": reply(us, 2, 0, 0), "no such lease": reply(us, 2, 4, 0), "twice": reply(us, 1, 2, 0, 2, 0),
+		"status": reply(us, 2, 1, 1), "empty": reply(),
+	} {
+		_, err := wire.ReadRenew(r, 3)
+		require.Error(t, err, name)
 	}
 }
 

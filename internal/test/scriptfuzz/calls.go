@@ -326,8 +326,8 @@ type renewal struct {
 	mark       string // or nothing
 }
 
-// renew sets new expiries. It settles nothing.
-func (m *lock) renew(all []renewal) reply {
+// renew sets new expiries, and says which holds are waited for if it is told to. It settles nothing.
+func (m *lock) renew(all []renewal, told bool) reply {
 	r := reply{m.us}
 	for _, one := range all {
 		h := m.stands(one.id)
@@ -350,11 +350,9 @@ func (m *lock) renew(all []renewal) reply {
 		if m.unindexed && h.id != m.writer {
 			h.expiry = h.latest
 		}
-		if m.wakened[h.id] = m.wakened[h.id] || len(m.queue) > 0; len(m.queue) > 0 {
-			r = append(r, int64(2))
-		} else {
-			r = append(r, int64(1))
-		}
+		waited := told && len(m.queue) > 0
+		m.wakened[h.id] = m.wakened[h.id] || waited
+		r = append(r, int64(1+flag(waited)))
 	}
 	return r
 }

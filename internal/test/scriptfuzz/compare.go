@@ -503,7 +503,7 @@ func (p *Player) model(s step, got []any) any {
 		for _, n := range s.Others {
 			all = append(all, renewal{holdID(n), s.TTL, p.token(s, n), s.mark()})
 		}
-		return p.m.renew(all)
+		return p.m.renew(all, s.Kind != "w")
 	default:
 		return p.m.inspect()
 	}
@@ -511,6 +511,18 @@ func (p *Player) model(s step, got []any) any {
 
 // waitingFields is the number of fields of a reply to an acquire that waits or is refused.
 const waitingFields = 8
+
+// Renewed returns the reply of a renewal of n holds with the status of each behind the time: 1 and 3 are not in it.
+func Renewed(got []any, n int) (all []any, ok bool) {
+	if len(got) == 1 {
+		return append(got, slices.Repeat([]any{int64(3)}, n)...), true
+	}
+	all = append([]any{got[0]}, slices.Repeat([]any{int64(1)}, n)...)
+	for other := range slices.Chunk(got[2:], 2) {
+		all[number(other[0])] = other[1]
+	}
+	return all, int(number(got[1])) == n-(len(got)-2)/2
+}
 
 // Fields returns the fields of a reply: int64, string, and lists. A reply that is a line has them too.
 func Fields(reply any) (fields []any, ok bool) {

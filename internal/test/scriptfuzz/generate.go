@@ -226,6 +226,10 @@ func (g *generator) renewal() step {
 	if len(s.Others) == 1 && g.one(3) {
 		s.Secret = s.Others[0]
 	}
+	writes := func(n int) bool { h := g.p.m.holds[holdID(n)]; return h == nil || h.mode == "w" }
+	if s.Kind = pick(g, "w", "s", "r"); s.Kind == "r" && slices.ContainsFunc(s.Others, writes) {
+		s.Kind = ""
+	}
 	return s
 }
 

@@ -1,6 +1,7 @@
 package scriptfuzz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,7 +172,7 @@ func (p *Player) run(s step, args []any) ([]any, error) {
 	name := scripts.Name(s.Do)
 	keys := lockKeys[:1]
 	if name == scripts.Renew {
-		keys = slices.Repeat(keys, len(args)/3)
+		keys = slices.Repeat(keys, len(s.Others))
 	}
 	if s.Alone && !p.m.several && len(keys) == 1 {
 		keys = slices.Repeat(keys, 2)
@@ -207,6 +208,9 @@ func (p *Player) send(name scripts.Name, keys []string, args []any) ([]any, erro
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	fields, ok := Fields(got)
+	if ok && name == scripts.Renew {
+		fields, ok = Renewed(fields, len(args)/2-1)
+	}
 	if !ok {
 		return nil, fmt.Errorf("%s replies %v", name, got)
 	}
@@ -395,12 +399,9 @@ func (p *Player) arguments(s step) []any {
 		}
 		return args
 	case scripts.Renew:
-		var args []any
+		args := []any{s.TTL, cmp.Or(s.Kind, "s") + strings.TrimSuffix("#"+s.mark(), "#")}
 		for _, n := range s.Others {
-			args = append(args, holdID(n), s.TTL, p.token(s, n))
-		}
-		if s.mark() != "" {
-			args = append(args, s.mark())
+			args = append(args, holdID(n), p.token(s, n))
 		}
 		return args
 	default:

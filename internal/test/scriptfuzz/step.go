@@ -41,6 +41,7 @@ type step struct {
 	From    int         `json:"from,omitempty"`
 	Adopts  bool        `json:"adopts,omitempty"` // the hold From, which has the token of Of
 	Secret  int         `json:"secret,omitempty"` // of an adoption, and of a renewal of one hold that is detached
+	Kind    string      `json:"kind,omitempty"`   // of the holds of a renewal; or s
 	Block   int64       `json:"block,omitempty"`
 	TTL     int64       `json:"ttl,omitempty"`
 	Claim   int64       `json:"claim,omitempty"`

@@ -91,6 +91,9 @@ func (t *Trace) Check(c Call) error {
 	}
 	reply, published := c.Run()
 	got, ok := Fields(reply)
+	if ok && name == scripts.Renew {
+		got, ok = Renewed(got, len(c.Args)/2-1)
+	}
 	if !ok {
 		t.failed(parts, reply)
 		return nil
@@ -187,16 +190,15 @@ func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
 	if name != scripts.Renew {
 		return []*part{{lock: t.lock(c.Keys[0]), name: name, args: args}}
 	}
-	for i := 0; i+2 < len(args); i += 3 {
-		lock := t.lock(c.Keys[i/3])
+	for i := 2; i+1 < len(args); i += 2 {
+		lock := t.lock(c.Keys[i/2-1])
 		at := slices.IndexFunc(parts, func(p *part) bool { return p.lock == lock })
 		if at < 0 {
-			at, parts = len(parts), append(parts, &part{lock: lock, name: name})
+			at, parts = len(parts), append(parts, &part{lock: lock, name: name, args: slices.Clone(args[:2])})
 		}
-		parts[at].args = append(parts[at].args, args[i:i+3]...)
-		parts[at].renewals = append(parts[at].renewals, i/3)
+		parts[at].args = append(parts[at].args, args[i:i+2]...)
+		parts[at].renewals = append(parts[at].renewals, i/2-1)
 	}
-	parts[0].args = append(parts[0].args, args[len(args)/3*3:]...) // the mark of a renewal alone
 	return parts
 }
 
@@ -419,10 +421,11 @@ func (l *tracedLock) call(one *part) any {
 		return m.refresh(args[min(1, len(args)):], route)
 	case scripts.Renew:
 		var all []renewal
-		for i := 0; i+2 < len(args); i += 3 {
-			all = append(all, renewal{args[i], n(i + 1), n(i + 2), strings.Join(args[len(args)/3*3:], "")})
+		kind, mark, _ := strings.Cut(args[1], "#")
+		for i := 2; i+1 < len(args); i += 2 {
+			all = append(all, renewal{args[i], n(0), n(i + 1), mark})
 		}
-		return m.renew(all)
+		return m.renew(all, kind != "w")
 	default:
 		return m.inspect()
 	}
