@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,54 +139,6 @@ func contend(w *world, peers []*process, seed int64) time.Duration {
 	}
 	work.Wait()
 	return time.Since(begun)
-}
-
-// A contender that does not know whether it has given way neither counts that grant nor stays in the others' way.
-func TestSplitVotesWithYieldsOfUnknownOutcome(t *testing.T) {
-	type match = func(cmd []string) bool
-	for what, strike := range map[string]func(*testredis.Link, match){
-		"answer lost":     func(l *testredis.Link, yield match) { l.DropNextReply(yield) },
-		"answer withheld": func(l *testredis.Link, yield match) { l.MuteNextReply(yield) },
-		"request lost":    func(l *testredis.Link, yield match) { l.DropNextCommand(yield) },
-		"answer late":     func(l *testredis.Link, yield match) { l.DelayNextReply(yield, 700*time.Millisecond) },
-		"twice":           func(l *testredis.Link, yield match) { l.Duplicate(yield, nil) },
-	} {
-		t.Run(what, func(t *testing.T) {
-			var struck atomic.Int64 // in a seed there may be none
-			for seed := range int64(3) {
-				if !testredis.All() && struck.Load() > 0 {
-					break
-				}
-				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-					inFakeTime(t, 5, func(w *world) { splitVotesWhereYieldsFail(w, seed, strike, &struck) })
-				})
-			}
-			require.Positive(t, struck.Load(), "yields that were struck")
-		})
-	}
-}
-
-func splitVotesWhereYieldsFail(
-	w *world, seed int64, strike func(*testredis.Link, func(cmd []string) bool), struck *atomic.Int64,
-) {
-	peers := crowd(w, 10, seed)
-	contend(w, peers, seed)
-	time.Sleep(time.Second)
-	isYield := func(cmd []string) bool {
-		if w.ScriptOf(cmd) != scripts.Yield {
-			return false
-		}
-		struck.Add(1)
-		return true
-	}
-	for i, p := range peers {
-		for j, link := range p.Links {
-			if (i+j)%2 == 0 {
-				strike(link, isYield)
-			}
-		}
-	}
-	require.Less(w, contend(w, peers, seed), 15*time.Second, "a few claims at most")
 }
 
 // refuseReleasesOf has the masters refuse each release of this lock, so that others in the background wait for a probe.
