@@ -3,7 +3,6 @@ package transport_test
 import (
 	"context"
 	"errors"
-	"net"
 	"runtime"
 	"slices"
 	"sync"
@@ -98,22 +97,6 @@ func TestWhatACallerLeavesBehindIsItsOwn(t *testing.T) {
 	})
 }
 
-func TestTheCallOfACallerWhoLeftGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		link.Hold(testredis.Both)
-		link.Cut()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-		defer cancel()
-		require.ErrorIs(t, b.do(ctx), context.DeadlineExceeded)
-		link.Restore() // the dial that it began comes about
-		synctest.Wait()
-		require.Equal(t, 1, link.Calls("EVALSHA"))
-	})
-}
-
 func TestACallerThatWaitsLongIsToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
@@ -181,18 +164,6 @@ func TestTheTimeLimitOfADialIsNotTheCallers(t *testing.T) {
 	})
 }
 
-func TestADialThatTimedOutCarriedNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, cause := range []error{context.DeadlineExceeded, context.Canceled} {
-			broken := &net.OpError{Op: "dial", Net: "tcp", Err: cause}
-			b := newBed(t, &brokenClient{testredis.NewMini(t).Client(t), broken})
-			err := b.do(context.Background())
-			require.NotErrorIs(t, err, cause, "it is not the end of this caller's context")
-			require.True(t, transport.DidNotRun(err))
-		}
-	})
-}
-
 // brokenClient is a client whose every call ends with one error.
 type brokenClient struct {
 	rueidis.Client
@@ -255,31 +226,6 @@ func TestADetachedContextCostsTwoAllocationsAtMost(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
 		m.Detached(context.Background(), time.Minute).Stop()
 	}), 2.0)
-}
-
-func TestACallUnderADetachedContext(t *testing.T) {
-	for name, client := range clients {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mini := testredis.NewMini(t)
-				b := newBed(t, client(t, mini.NewLink()))
-				b.mustDo()
-				mini.Freeze()
-				for range 3 {
-					d := b.Detached(context.Background(), 50*time.Millisecond)
-					begun := time.Now()
-					require.ErrorIs(t, b.do(d), context.DeadlineExceeded)
-					require.Equal(t, 50*time.Millisecond, time.Since(begun))
-					d.Stop()
-				}
-				mini.Thaw()
-				synctest.Wait()
-				d := b.Detached(context.Background(), time.Second)
-				require.NoError(t, b.do(d))
-				d.Stop()
-			})
-		})
-	}
 }
 
 // Each locker has scripts of its own, but not their text.

@@ -24,20 +24,6 @@ import (
 // urgentGap is the shortest pause between attempts at a master that fails.
 const urgentGap = 20 * time.Millisecond
 
-func TestBackoffDoublesWithinItsLimits(t *testing.T) {
-	for failures := range 100 {
-		most := min(transport.BackoffMin<<min(failures, 20), transport.BackoffMax)
-		var short, long bool
-		for range 300 {
-			wait := transport.Backoff(failures)
-			require.GreaterOrEqual(t, wait, most/2)
-			require.LessOrEqual(t, wait, most)
-			short, long = short || wait < most*5/8, long || wait > most*7/8
-		}
-		require.True(t, short && long, "it is spread")
-	}
-}
-
 // failing returns a master whose link is refused, after its first failure.
 func failing(t *testing.T) (*bed, *testredis.Link, *tuned) {
 	link := testredis.NewMini(t).NewLink()
@@ -67,21 +53,6 @@ func TestBackgroundWorkWaitsLongerWithEachFailure(t *testing.T) {
 			require.NoError(t, cause)
 			require.Error(t, b.do(context.Background()))
 		}
-	})
-}
-
-func TestFailuresDuringABackoffDoNotLengthenIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, _, _ := failing(t)
-		for range 5 { // into a backoff of 160 ms at least
-			time.Sleep(transport.BackoffMax)
-			require.Error(t, b.do(context.Background()))
-		}
-		until, _ := b.Backoff(b.now().Mono)
-		time.Sleep(urgentGap)
-		require.Error(t, b.do(context.Background()))
-		after, _ := b.Backoff(b.now().Mono)
-		require.Equal(t, until, after)
 	})
 }
 
@@ -327,21 +298,4 @@ func TestAConnectionOnWhichNoAnswerCameInTime(t *testing.T) {
 			require.Equal(t, !ran, transport.DidNotRun(err))
 		})
 	}
-}
-
-func TestTheRefusalOfADialIsOneWhenHeldBackToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		client := mini.Client(t)
-		mini.Miniredis().SetError("NOPERM this user has no permissions to run the 'hello' command")
-		refusal := client.Do(context.Background(), client.B().Ping().Build()).Error()
-		require.Error(t, refusal)
-		b := newBed(t, &brokenClient{client, refusal})
-		for range 2 {
-			err := b.do(context.Background())
-			require.True(t, b.Permanent(err))
-			require.True(t, transport.DidNotRun(err))
-			require.NotContains(t, err.Error(), "not retried yet", "it never is")
-		}
-	})
 }

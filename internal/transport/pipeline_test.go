@@ -110,39 +110,6 @@ func TestCallsOfABatchKeepTheirOrder(t *testing.T) {
 	})
 }
 
-func TestACallWaitsForNoOthersAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		b.mustDo()
-		link.Delay(10 * time.Millisecond)
-		var done outcomes
-		begun := b.now()
-		b.Post(done.call(0, false))
-		time.Sleep(5 * time.Millisecond)
-		b.Post(done.call(1, false))
-		time.Sleep(time.Second)
-		require.Equal(t, 5*time.Millisecond, done.take()[1].sent.Mono-begun.Mono)
-	})
-}
-
-func TestABatchThatIsNotAnsweredClosesNobodysConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		option := plain(link)
-		option.PipelineMultiplex = -1
-		b := newBed(t, dial(t, option))
-		muted := link.MuteNextReply(testredis.Named("EVALSHA"))
-		var done outcomes
-		b.Post(done.call(0, false))
-		<-muted
-		time.Sleep(patience)
-		synctest.Wait()
-		require.ErrorAs(t, done.take()[0].err, new(*transport.NoReply))
-		require.Equal(t, 1, link.Conns())
-	})
-}
-
 func TestDuringABackoffWhatCanWaitFailsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, link, client := failing(t)

@@ -215,26 +215,6 @@ func TestInAClusterEveryLockIsACallOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestARefusedCallIsARefusalOfAllItsRenewals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		b := newBed(t, mini.Client(t))
-		b.mustDo()
-		mini.Miniredis().SetError("BUSY a script runs")
-		var done outcomes
-		for i := range 3 {
-			b.Renew(done.renewal(b, i, 1, time.Minute))
-		}
-		synctest.Wait()
-		all := done.take()
-		require.Len(t, all, 3)
-		for _, one := range all {
-			require.ErrorContains(t, one.err, "BUSY")
-			require.False(t, one.renewed)
-		}
-	})
-}
-
 func TestAnAnswerOfAnotherLengthIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, testredis.NewMini(t).Client(t), func(cfg *transport.Config) {
