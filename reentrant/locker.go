@@ -284,24 +284,16 @@ func (l *Locker) refuse(option string, value any, rule string) {
 // rwlock.Completed reports whether fn had returned nil. When Do returns, also by a panic of fn, its hold has ended and
 // so has every hold nested in it: a hold that fn did not release would be renewed for ever.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption) error {
-	if fn == nil {
-		return errNilFn
-	}
-	ctx = WithOwner(ctx)
-	hold, err := l.Lock(ctx, name, opts...)
-	return run(ctx, hold, err, fn)
+	_, err := l.do(ctx, request{name: name, mode: rwlock.Write, opts: opts}, fn)
+	return err
 }
 
 // RDo is Do for reading.
 func (l *Locker) RDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption,
 ) error {
-	if fn == nil {
-		return errNilFn
-	}
-	ctx = WithOwner(ctx)
-	hold, err := l.RLock(ctx, name, opts...)
-	return run(ctx, hold, err, fn)
+	_, err := l.do(ctx, request{name: name, mode: rwlock.Read, opts: opts}, fn)
+	return err
 }
 
 // TryDo is Do with a single attempt: if another owner holds the lock or waits for it, fn does not run, and TryDo
@@ -309,29 +301,24 @@ func (l *Locker) RDo(
 func (l *Locker) TryDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption,
 ) (ran bool, err error) {
-	if fn == nil {
-		return false, errNilFn
-	}
-	ctx = WithOwner(ctx)
-	hold, err := l.TryLock(ctx, name, opts...)
-	return tryRun(ctx, hold, err, fn)
+	return l.do(ctx, request{name: name, mode: rwlock.Write, try: true, opts: opts}, fn)
 }
 
 // TryRDo is TryDo for reading.
 func (l *Locker) TryRDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...rwlock.LockOption,
 ) (ran bool, err error) {
+	return l.do(ctx, request{name: name, mode: rwlock.Read, try: true, opts: opts}, fn)
+}
+
+// do runs fn under one lock. A single attempt that met a holder is no failure.
+func (l *Locker) do(ctx context.Context, r request, fn func(context.Context) error) (ran bool, failed error) {
 	if fn == nil {
 		return false, errNilFn
 	}
 	ctx = WithOwner(ctx)
-	hold, err := l.TryRLock(ctx, name, opts...)
-	return tryRun(ctx, hold, err, fn)
-}
-
-// tryRun is run after a single attempt.
-func tryRun(ctx context.Context, hold *Hold, err error, fn func(context.Context) error) (ran bool, failed error) {
-	if refused, ok := err.(*rwlock.AcquireError); ok && refused.Err == nil {
+	hold, err := l.acquire(ctx, r)
+	if refused, ok := err.(*rwlock.AcquireError); ok && r.try && refused.Err == nil {
 		return false, nil
 	}
 	return err == nil, run(ctx, hold, err, fn)

@@ -65,10 +65,8 @@ func (e *AcquireError) Error() string {
 	return b.String()
 }
 
-// Is matches ErrNotAcquired.
 func (e *AcquireError) Is(target error) bool { return target == ErrNotAcquired }
 
-// Unwrap returns what ended the wait.
 func (e *AcquireError) Unwrap() error { return e.Err }
 
 // Reason says why a lease was lost, with the same text in errors, logs and metrics.
@@ -98,7 +96,6 @@ type LostError struct {
 	handOff bool // Limit is the time limit of a hand-off
 }
 
-// Error names the lock, the token, the reason of the loss, and the limit that was hit.
 func (e *LostError) Error() string {
 	text := fmt.Sprintf("rwlock: lease of %q with token %v lost: %s", e.Name, e.Token, e.Reason)
 	switch {
@@ -116,7 +113,6 @@ func (e *LostError) Error() string {
 	return text
 }
 
-// Is matches ErrLost, and a loss of the same name and token.
 func (e *LostError) Is(target error) bool {
 	other, ok := target.(*LostError)
 	return target == ErrLost || ok && other != nil && other.Name == e.Name && other.Token == e.Token
@@ -131,13 +127,11 @@ func (e *LostError) As(target any) bool {
 	return ok
 }
 
-// Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
 
 // BrokenError is the cause of a lease that an operator has broken, and of an acquisition that waited: see Locker.Break.
 type BrokenError struct{ By, Why string }
 
-// Error names the operator and the reason.
 func (e *BrokenError) Error() string { return fmt.Sprintf("broken by %q: %q", e.By, e.Why) }
 
 // OptionError reports an option, a name or another argument that breaks a rule. No request for a lock was sent, with
@@ -149,12 +143,10 @@ type OptionError struct {
 	Rule   string
 }
 
-// Error names the option, its value and the rule.
 func (e *OptionError) Error() string {
 	return fmt.Sprintf("rwlock: %s: %v: %s", e.Option, e.Value, e.Rule)
 }
 
-// Is matches ErrOption.
 func (e *OptionError) Is(target error) bool { return target == ErrOption }
 
 // Indeterminate reports whether err leaves open if the request was carried out: it was sent and not answered. After an
@@ -190,7 +182,6 @@ type QuorumError struct {
 	unknown bool  // see Indeterminate
 }
 
-// Error names the lock, what was missing, and each failed master with its own cause.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	b.WriteString("rwlock: ")
@@ -216,7 +207,6 @@ func (e *QuorumError) Error() string {
 	return b.String()
 }
 
-// Is matches one of ErrNoQuorum, ErrConflict and ErrReplicas.
 func (e *QuorumError) Is(target error) bool {
 	if e.cause != nil {
 		return target == e.cause
@@ -224,7 +214,6 @@ func (e *QuorumError) Is(target error) bool {
 	return target == ErrNoQuorum
 }
 
-// Unwrap returns the masters' causes and what ended the wait.
 func (e *QuorumError) Unwrap() []error {
 	all := asErrors(e.Nodes)
 	if e.Err != nil {
@@ -240,17 +229,14 @@ type NodeError struct {
 	Err   error // the server's refusal, a failure of the link, *NoReplyError, *AbstainError or *ReplicasError
 }
 
-// Error names the master by its address, and the cause.
 func (e *NodeError) Error() string { return fmt.Sprintf("%s: %v", e.Addr, e.Err) }
 
-// Unwrap returns the cause.
 func (e *NodeError) Unwrap() error { return e.Err }
 
 // NoReplyError is the cause of a master that did not answer within its time: the node timeout, for a release the
 // release timeout, what ctx left, or for Dial the timeout of the dialer. It never matches the end of a context.
 type NoReplyError struct{ After time.Duration }
 
-// Error names the time that the master had.
 func (e *NoReplyError) Error() string { return (*engine.NoReply)(e).Error() }
 
 // ReplicasError is the cause of a master that has granted a lock or renewed a lease, and whose replicas did not confirm
@@ -261,15 +247,12 @@ type ReplicasError struct {
 	Err       error         // why the number is unknown, or nil
 }
 
-// Error names the number of replicas that confirmed, or why it is unknown.
 func (e *ReplicasError) Error() string {
 	return (&engine.Unreplicated{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}).Error()
 }
 
-// Is matches ErrReplicas.
 func (e *ReplicasError) Is(target error) bool { return target == ErrReplicas }
 
-// Unwrap returns why the number is unknown.
 func (e *ReplicasError) Unwrap() error { return e.Err }
 
 // AbstainError is the cause of a master that answered but has no vote, because it is new or may have lost leases that
@@ -281,8 +264,136 @@ type AbstainError struct {
 	Err error
 }
 
-// Unwrap returns Err.
 func (e *AbstainError) Unwrap() error { return e.Err }
 
-// Error names the time or the reason, if known.
 func (e *AbstainError) Error() string { return (*engine.Abstaining)(e).Error() }
+
+// convertError converts the engine's errors into errors of this package. No other function does. The engine's errors
+// describe the event; the errors of this package describe what it means to the caller: the holder of the lock, or the
+// masters that did not answer. Any other error is returned unchanged.
+func convertError(err error) error {
+	switch e := err.(type) {
+	case *engine.Error:
+		return callError(e)
+	case *engine.Loss:
+		return &LostError{
+			Name: e.Name, Token: e.Token, Reason: Reason(e.Reason), Limit: e.Limit, Err: convertError(e.Cause()),
+			handOff: e.HandOff,
+		}
+	case engine.NodeFailures:
+		return errs.Join(asErrors(nodeErrors(e))...)
+	case *engine.NodeFailure:
+		return &NodeError{Index: e.Index, Addr: e.Addr, Err: convertError(e.Err)}
+	case *engine.NoReply:
+		return (*NoReplyError)(e)
+	case *engine.ProcessLate:
+		return fmt.Errorf("%w; %s", convertError(e.Silence), e.Lateness())
+	case *engine.NotSent:
+		if e.Final {
+			return convertError(e.Cause)
+		}
+		return fmt.Errorf("not retried yet: %w", convertError(e.Cause))
+	case *engine.Advised:
+		return &engine.Advised{Refusal: convertError(e.Refusal), Advice: e.Advice}
+	case *engine.Unreplicated:
+		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
+	case *engine.Breaker:
+		return &BrokenError{By: e.Who, Why: e.Why}
+	case *engine.Abstaining:
+		return (*AbstainError)(e)
+	}
+	if errors.Is(err, engine.ErrClosed) {
+		return ErrClosed
+	}
+	return err
+}
+
+// callError converts the error of an acquisition, a renewal or a release. Each kind matches one sentinel error. A held
+// lock is no fault, and the caller tries again later. Masters that do not answer are a case for their operator.
+func callError(e *engine.Error) error {
+	switch e.Kind {
+	case engine.Contended:
+		return acquireError(e)
+	case engine.Undecided:
+		return fmt.Errorf("rwlock: lock %q: renewal not confirmed: %w", e.Name, e.Err)
+	case engine.Absent:
+		return &LostError{Name: e.Name, Token: e.Claimed, Reason: ReasonGone}
+	case engine.Rival:
+		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, e.Name)
+	case engine.OnlyReads:
+		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, e.Name)
+	case engine.Gone:
+		if by, broken := e.Err.(*engine.Breaker); broken {
+			return &TicketError{Name: e.Name, Reason: "its hold was broken", Err: convertError(by)}
+		}
+		return &TicketError{Name: e.Name, Reason: e.Err.Error()}
+	case engine.Closed:
+		return fmt.Errorf("%w: lock %q", ErrClosed, e.Name)
+	case engine.InvalidMasters:
+		return &OptionError{Option: "masters", Value: e.Need*2 - 1, Rule: e.Err.Error()}
+	default:
+		return quorumError(e)
+	}
+}
+
+func acquireError(e *engine.Error) error {
+	return &AcquireError{
+		Name: e.Name, Mode: e.Mode, Attempts: e.Attempts, Waited: e.Waited, Holder: (*Holder)(e.Holder),
+		Err: waitEnd(e.Err), unknown: e.Unknown, own: e.Own,
+	}
+}
+
+// waitEnd returns the end of a wait. The limit of WithMaxWait matches no context error, although a context keeps it.
+func waitEnd(err error) error {
+	if limit, ok := errors.AsType[*maxWaitError](err); ok {
+		return limit
+	}
+	return convertError(err)
+}
+
+// What happens after a renewal or a release that is not confirmed.
+var (
+	errUnrenewed = errors.New("renewal not confirmed; the lease is valid until its deadline")
+	errPending   = errors.New("release not confirmed; it continues in the background until the hold has expired")
+	errRefused   = errors.New("release refused, not retried; the hold ends with its TTL")
+)
+
+// quorumError separates a release that has no answer and continues from a release that the masters refuse for good. In
+// both cases the lock is free by the TTL at the latest. In the second case no further release is sent.
+func quorumError(e *engine.Error) error {
+	quorum := &QuorumError{
+		Name: e.Name, Need: e.Need, Got: e.Got, Nodes: nodeErrors(e.Nodes), Err: waitEnd(e.Err), unknown: e.Unknown,
+	}
+	switch e.Kind {
+	case engine.Conflict:
+		quorum.cause = ErrConflict
+	case engine.Short:
+		quorum.cause = ErrReplicas
+	}
+	switch {
+	case e.Op == engine.OpRenew:
+		quorum.Err = errUnrenewed
+	case e.Op == engine.OpAcquire || e.Op == engine.OpBreak || e.Op == engine.OpAdopt || e.Kind == engine.Conflict:
+	case e.Unknown:
+		quorum.Err = errPending
+	default:
+		quorum.Err = errRefused
+	}
+	return quorum
+}
+
+// nodeErrors returns each master's own cause, which a caller finds with errors.As.
+func nodeErrors(nodes []engine.NodeFailure) []NodeError {
+	all := make([]NodeError, 0, len(nodes))
+	for _, n := range nodes {
+		all = append(all, NodeError{Index: n.Index, Addr: n.Addr, Err: convertError(n.Err)})
+	}
+	return all
+}
+
+func asErrors(nodes []NodeError) (all []error) {
+	for i := range nodes {
+		all = append(all, &nodes[i])
+	}
+	return all
+}

@@ -176,20 +176,14 @@ func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Leas
 // say that the work failed: Completed reports whether fn had returned nil. The lock is released also when fn panics. An
 // unconfirmed release is no error of Do, because the hold ends with its TTL at the latest.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
-	if fn == nil {
-		return errNilFn
-	}
-	lease, err := l.Lock(ctx, name, opts...)
-	return run(ctx, lease, err, fn)
+	_, err := l.do(ctx, name, Write, engine.Wait, fn, opts)
+	return err
 }
 
 // RDo is Do for reading: other readers may hold the lock at the same time, and no writer does.
 func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
-	if fn == nil {
-		return errNilFn
-	}
-	lease, err := l.RLock(ctx, name, opts...)
-	return run(ctx, lease, err, fn)
+	_, err := l.do(ctx, name, Read, engine.Wait, fn, opts)
+	return err
 }
 
 // RWMutex returns the lock with that name as an RWMutex. Calls with the same name and equal options return the same
@@ -235,22 +229,14 @@ func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
 func (l *Locker) TryDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption,
 ) (ran bool, err error) {
-	if fn == nil {
-		return false, errNilFn
-	}
-	lease, err := l.TryLock(ctx, name, opts...)
-	return tryRun(ctx, lease, err, fn)
+	return l.do(ctx, name, Write, engine.Try, fn, opts)
 }
 
 // TryRDo is TryDo for reading.
 func (l *Locker) TryRDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption,
 ) (ran bool, err error) {
-	if fn == nil {
-		return false, errNilFn
-	}
-	lease, err := l.TryRLock(ctx, name, opts...)
-	return tryRun(ctx, lease, err, fn)
+	return l.do(ctx, name, Read, engine.Try, fn, opts)
 }
 
 // DoAll runs fn under MultiLease.Context while it holds all the locks, as Do does under one lock. If LockAll fails, fn
@@ -265,9 +251,15 @@ func (l *Locker) DoAll(
 	return run(ctx, all, err, fn)
 }
 
-// tryRun is run after a single attempt.
-func tryRun(ctx context.Context, lease *Lease, err error, fn func(context.Context) error) (ran bool, failed error) {
-	if refused, ok := err.(*AcquireError); ok && refused.Err == nil {
+// do runs fn under one lock. A single attempt that met a holder is no failure.
+func (l *Locker) do(
+	ctx context.Context, name string, mode Mode, entry engine.Entry, fn func(context.Context) error, opts []LockOption,
+) (ran bool, failed error) {
+	if fn == nil {
+		return false, errNilFn
+	}
+	lease, err := l.acquire(ctx, name, mode, entry, opts)
+	if refused, ok := err.(*AcquireError); ok && entry == engine.Try && refused.Err == nil {
 		return false, nil
 	}
 	return err == nil, run(ctx, lease, err, fn)

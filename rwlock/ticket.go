@@ -45,7 +45,6 @@ type TicketError struct {
 	Err    error // *BrokenError if an operator has broken the hold, or nil
 }
 
-// Error names the lock and the reason.
 func (e *TicketError) Error() string {
 	text := fmt.Sprintf("%v: lock %q: %s", ErrTicket, e.Name, e.Reason)
 	if e.Err != nil {
@@ -54,10 +53,8 @@ func (e *TicketError) Error() string {
 	return text
 }
 
-// Is matches ErrTicket.
 func (e *TicketError) Is(target error) bool { return target == ErrTicket }
 
-// Unwrap returns Err.
 func (e *TicketError) Unwrap() error { return e.Err }
 
 // String names the lock, its mode and the token.

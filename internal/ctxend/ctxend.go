@@ -111,10 +111,8 @@ type Context struct {
 	end             context.Context
 }
 
-// Done is closed at the end.
 func (c *Context) Done() <-chan struct{} { return c.end.Done() }
 
-// Err returns nil before the end.
 func (c *Context) Err() error { return c.end.Err() }
 
 // cancelable shows which key package context uses to ask a context for the context that ends it: cancelable has a value

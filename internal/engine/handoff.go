@@ -18,15 +18,11 @@ import (
 // lost message costs time and nothing else. A message about the hold of another client is ignored, and a hand-off to a
 // hold that this process has given up is answered by its release.
 func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text string) {
-	message := wire.ReadMessage(text)
-	if message == nil {
-		return
-	}
-	id := message.About()
+	id, message := wire.ReadMessage(text)
 	h := e.registry.lookup(id)
 	if h == nil {
-		if grant, is := message.(wire.Handoff); is {
-			e.releases[m.Index].handedOff(grant.Hold)
+		if _, is := message.(wire.Handoff); is {
+			e.releases[m.Index].handedOff(id)
 		}
 		return
 	}

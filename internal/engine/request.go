@@ -78,7 +78,6 @@ type query struct {
 	id string
 }
 
-// Receive counts the answer.
 func (q *query) Receive(r rueidis.RedisResult, sent clock.Instant) { q.a.answered(q.m, q.id, r, sent) }
 
 // Repeats reports whether the hold is still asked for. The answer to the repeated request does not cover what the first

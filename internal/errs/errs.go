@@ -40,7 +40,6 @@ func (j *joined) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// Unwrap is for errors.Is and errors.As.
 func (j *joined) Unwrap() []error { return j.errs }
 
 // Parts returns the errors that Join has joined: none of nil, and the error itself if there was one.

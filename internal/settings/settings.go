@@ -240,26 +240,20 @@ type LockerOption func(*Locker)
 // Owned has the locker close its clients.
 var Owned = LockerOption(func(l *Locker) { l.Owned = true })
 
-// ApplyLocker implements rwlock.Option.
 func (o LockerOption) ApplyLocker(l *Locker) { o(l) }
 
 // MutexOption changes a setting of one RWMutex, or of all of a locker.
 type MutexOption func(*Lock)
 
-// ApplyLocker implements rwlock.Option.
 func (o MutexOption) ApplyLocker(l *Locker) { o(&l.Lock) }
 
-// ApplyMutex implements rwlock.MutexOption.
 func (o MutexOption) ApplyMutex(l *Lock) { o(l) }
 
 // LockOption changes a setting of one acquisition or one RWMutex, or of all of a locker.
 type LockOption func(*Lock)
 
-// ApplyLocker implements rwlock.Option.
 func (o LockOption) ApplyLocker(l *Locker) { o(&l.Lock) }
 
-// ApplyMutex implements rwlock.MutexOption.
 func (o LockOption) ApplyMutex(l *Lock) { o(l) }
 
-// ApplyLock implements rwlock.LockOption.
 func (o LockOption) ApplyLock(l *Lock) { o(l) }

@@ -44,7 +44,6 @@ type Receiver interface {
 // ReceiverFunc is a function as a Receiver.
 type ReceiverFunc func(r rueidis.RedisResult, sent clock.Instant)
 
-// Receive calls the function.
 func (f ReceiverFunc) Receive(r rueidis.RedisResult, sent clock.Instant) { f(r, sent) }
 
 // Repeater is the Receiver of a call that answers the same when it has run before. If the connection to one of several
@@ -58,10 +57,8 @@ type Repeater interface {
 // RepeaterFunc is a function as a Repeater of a call that is always sent again.
 type RepeaterFunc func(r rueidis.RedisResult, sent clock.Instant)
 
-// Receive calls the function.
 func (f RepeaterFunc) Receive(r rueidis.RedisResult, sent clock.Instant) { f(r, sent) }
 
-// Repeats returns true.
 func (RepeaterFunc) Repeats() bool { return true }
 
 // pipeline sends the calls of one node. The calls that arrive while its batches are in flight form the next batch. Each

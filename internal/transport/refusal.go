@@ -31,7 +31,6 @@ func (e *NotSent) Error() string {
 	return "not retried yet: " + e.Cause.Error()
 }
 
-// Unwrap returns why the master failed.
 func (e *NotSent) Unwrap() error { return e.Cause }
 
 // refusalOf returns the server's own error reply, if err contains one.
@@ -150,7 +149,6 @@ type Advised struct {
 
 func (e *Advised) Error() string { return e.Refusal.Error() + ": " + e.Advice }
 
-// Unwrap returns the refusal.
 func (e *Advised) Unwrap() error { return e.Refusal }
 
 // The advice for a node of a cluster with a client for a single server, for a server without scripts, for a cluster as

@@ -17,7 +17,6 @@ type Break struct {
 	By     Breaker
 }
 
-// Args appends the arguments.
 func (q Break) Args(to []string) []string {
 	return append(to, q.Hold, flagArg(q.AtOnce), string(q.Late), q.By.text())
 }
@@ -59,7 +58,6 @@ type BreakReply struct {
 	More   More
 }
 
-// ReadBreak reads the reply.
 func ReadBreak(result rueidis.RedisResult) (BreakReply, error) {
 	f := read(result)
 	return end(&f, BreakReply{

@@ -15,7 +15,7 @@
 //	(no arguments)         inspect.lua   InspectReply
 //	Handoff, YieldRequest, Contended, BreakNotice     published by the scripts, read by ReadMessage
 //
-// A message has a file of its own, with both of its directions. Its fields have the names of the script's header. Every
+// A message and its reply stand in one file. Its fields have the names of the script's header. Every
 // script but inspect.lua has a Vote as its first argument. A Vote is not among the arguments that a message returns,
 // because its last fields are known only when the request is sent.
 //

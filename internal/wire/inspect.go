@@ -23,7 +23,6 @@ type InspectReply struct {
 	Waiters []Waiter
 }
 
-// ReadInspect reads the reply.
 func ReadInspect(result rueidis.RedisResult) (InspectReply, error) {
 	f := read(result)
 	reply := InspectReply{Micros: f.number(aTime)}

@@ -8,13 +8,8 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Message is what scripts publish to a process: a Handoff, a YieldRequest, Contended or BreakNotice. Each names the
-// hold that it is about.
-type Message interface{ About() (hold string) }
-
 // Handoff is a grant to a waiter. No request was under way for it, so no request bounds its age from below.
 type Handoff struct {
-	Hold      string
 	Token     fencing.Token
 	GrantedAt int64         // the server's time, in microseconds
 	TTL       time.Duration // until the first renewal
@@ -24,70 +19,57 @@ type Handoff struct {
 }
 
 // YieldRequest reports that a hold that goes before this one waits behind it.
-type YieldRequest struct{ Hold string }
+type YieldRequest struct{}
 
 // Contended reports that a hold waits behind a shared hold.
-type Contended struct{ Hold string }
+type Contended struct{}
 
 // BreakNotice reports that an operator has broken a hold.
-type BreakNotice struct {
-	Hold string
-	By   *Breaker
-}
+type BreakNotice struct{ By *Breaker }
 
-// About returns the hold.
-func (m BreakNotice) About() string { return m.Hold }
-
-// About returns the hold.
-func (m Handoff) About() string { return m.Hold }
-
-// About returns the hold.
-func (m YieldRequest) About() string { return m.Hold }
-
-// About returns the hold.
-func (m Contended) About() string { return m.Hold }
-
-// ReadMessage reads a message. Any client with the rights to publish can have sent it, so a text that no script would
-// publish is no message: the result is nil.
+// ReadMessage reads what a script has published to a process: a Handoff, a YieldRequest, Contended or BreakNotice, and
+// the hold that it is about. Any client with the rights to publish can have sent it, so a text that no script would
+// publish is no message: it is nil, about no hold.
 //
 //	hold                                         YieldRequest
 //	hold wanted                                  Contended
 //	hold broken operator:reason                   BreakNotice
 //	hold token us ttl server                     Handoff
 //	hold token us ttl server first waiting       Handoff of a shared hold
-func ReadMessage(text string) Message {
+func ReadMessage(text string) (hold string, message any) {
 	if hold, by, broken := strings.Cut(text, " broken "); broken && !strings.Contains(hold, " ") {
 		if by := readBreaker(by); by != nil && hold != "" {
-			return BreakNotice{hold, by}
+			return hold, BreakNotice{by}
 		}
-		return nil
+		return "", nil
 	}
 	const most = 7
 	var f [most]string
 	n, more := 0, true
 	for ; more && n < most; n++ {
 		if f[n], text, more = strings.Cut(text, " "); f[n] == "" {
-			return nil
+			return "", nil
 		}
 	}
 	switch {
 	case more:
-		return nil
 	case n == 1:
-		return YieldRequest{f[0]}
+		message = YieldRequest{}
 	case n == 2 && f[1] == "wanted":
-		return Contended{f[0]}
+		message = Contended{}
 	case n == 5:
-		return readHandoff(f[0], f[4], [...]string{f[1], f[2], f[3], "0", "0"}, false)
+		message = readHandoff(f[4], [...]string{f[1], f[2], f[3], "0", "0"}, false)
 	case n == most:
-		return readHandoff(f[0], f[4], [...]string{f[1], f[2], f[3], f[5], f[6]}, true)
-	default:
-		return nil
+		message = readHandoff(f[4], [...]string{f[1], f[2], f[3], f[5], f[6]}, true)
 	}
+	if message == nil {
+		return "", nil
+	}
+	return f[0], message
 }
 
 // readHandoff reads the numbers of a hand-off: token, us, ttl, first and waiting.
-func readHandoff(hold, server string, numbers [5]string, hasBlock bool) Message {
+func readHandoff(server string, numbers [5]string, hasBlock bool) any {
 	var n [len(numbers)]int64
 	for i, text := range numbers {
 		var err error
@@ -96,11 +78,11 @@ func readHandoff(hold, server string, numbers [5]string, hasBlock bool) Message 
 		}
 	}
 	token, us, ttl, first, waiting := n[0], n[1], n[2], n[3], n[4]
-	if !isToken(token) || ttl == 0 || ttl > maxMillis || first > token || hasBlock && first == 0 {
+	if token < 1 || token > int64(fencing.MaxToken) || ttl == 0 || ttl > maxMillis || first > token || hasBlock && first == 0 {
 		return nil
 	}
 	return Handoff{
-		Hold: hold, Token: fencing.Token(token), GrantedAt: us, TTL: time.Duration(ttl) * time.Millisecond,
-		Server: server, First: fencing.Token(first), Contended: waiting > 0,
+		Token: fencing.Token(token), GrantedAt: us, TTL: time.Duration(ttl) * time.Millisecond, Server: server,
+		First: fencing.Token(first), Contended: waiting > 0,
 	}
 }

@@ -14,7 +14,6 @@ type Refresh struct {
 	Holds []string // at most 1000; none only continues the work that an earlier call has left
 }
 
-// Args appends the arguments.
 func (q Refresh) Args(to []string) []string {
 	route := q.Route
 	if route == "" {

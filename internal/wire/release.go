@@ -25,7 +25,6 @@ type Tombstone struct {
 	Several bool   // several acquires may be, so the tombstone stays even if the release finds the hold
 }
 
-// Args appends the arguments.
 func (q Release) Args(to []string) []string {
 	to = append(to, q.Hold)
 	if q.Tombstone.TTL == "" && len(q.Others) == 0 && q.Minimum.Rest <= 0 {
@@ -57,7 +56,6 @@ type ReleaseReply struct {
 	Broken *Breaker // the operator that broke it; nil if none did
 }
 
-// ReadRelease reads the reply.
 func ReadRelease(result rueidis.RedisResult) (ReleaseReply, error) {
 	f := read(result)
 	return end(&f, ReleaseReply{

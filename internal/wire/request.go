@@ -21,7 +21,6 @@ type Vote struct {
 // SeenNone is the id of a marker that the client has not seen. No marker has it.
 const SeenNone = "?"
 
-// Arg formats the vote.
 func (v Vote) Arg() string {
 	if v.Quarantine == "" {
 		return "0"
@@ -48,8 +47,6 @@ const maxMillis = int64(math.MaxInt64 / 2 / time.Millisecond)
 
 // tokenArg formats a token. It is written in full: Lua's own conversion loses digits from 1e14 on.
 func tokenArg(t fencing.Token) string { return strconv.FormatUint(uint64(t), 10) }
-
-func isToken(n int64) bool { return n > 0 && n <= int64(fencing.MaxToken) }
 
 func modeArg(m fencing.Mode) string {
 	if m == fencing.Write {

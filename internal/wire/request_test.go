@@ -146,23 +146,21 @@ func TestKeysOfANamePrefix(t *testing.T) {
 }
 
 func TestMessages(t *testing.T) {
-	grant := wire.Handoff{
-		Hold: hold, Token: us, GrantedAt: us + 1, TTL: 3 * time.Second, Server: "0123456789ab",
-	}
+	grant := wire.Handoff{Token: us, GrantedAt: us + 1, TTL: 3 * time.Second, Server: "0123456789ab"}
 	block := grant
 	block.First = us - 9
 	contended := block
 	contended.Contended = true
-	for text, want := range map[string]wire.Message{
-		hold:             wire.YieldRequest{Hold: hold},
-		hold + " wanted": wire.Contended{Hold: hold},
+	for text, want := range map[string]any{
+		hold:             wire.YieldRequest{},
+		hold + " wanted": wire.Contended{},
 		hold + " 1700000000000000 1700000000000001 3000 0123456789ab":                    grant,
 		hold + " 1700000000000000 1700000000000001 3000 0123456789ab 1699999999999991 0": block,
 		hold + " 1700000000000000 1700000000000001 3000 0123456789ab 1699999999999991 3": contended,
 	} {
-		got := wire.ReadMessage(text)
+		about, got := wire.ReadMessage(text)
 		require.Equal(t, want, got)
-		require.Equal(t, hold, got.About())
+		require.Equal(t, hold, about)
 	}
 }
 
@@ -175,7 +173,9 @@ func TestTextsThatAreNoMessage(t *testing.T) {
 		"negative clock": "h 1 -1 3000 s", "no server": "h 1 1 3000 ", "block after its token": "h 1 1 3000 s 2 0",
 		"block without a token": "h 1 1 3000 s 0 0", "negative waiters": "h 2 1 3000 s 1 -1",
 	} {
-		require.Nil(t, wire.ReadMessage(text), name)
+		about, message := wire.ReadMessage(text)
+		require.Nil(t, message, name)
+		require.Empty(t, about, name)
 	}
 }
 
@@ -185,12 +185,12 @@ func FuzzMessages(f *testing.F) {
 	f.Add("h 1 1 3000 s")
 	f.Add("h 2 1 3000 s 1 4")
 	f.Fuzz(func(t *testing.T, text string) {
-		message := wire.ReadMessage(text)
+		about, message := wire.ReadMessage(text)
 		if message == nil {
 			return
 		}
-		require.Equal(t, strings.Split(text, " ")[0], message.About())
-		require.NotEmpty(t, message.About())
+		require.Equal(t, strings.Split(text, " ")[0], about)
+		require.NotEmpty(t, about)
 		grant, ok := message.(wire.Handoff)
 		if !ok {
 			return
@@ -199,11 +199,12 @@ func FuzzMessages(f *testing.F) {
 		require.Positive(t, grant.TTL)
 		require.LessOrEqual(t, grant.First, grant.Token)
 		ttl := grant.TTL.Milliseconds()
-		again := fmt.Sprintf("%s %d %d %d %s", grant.Hold, grant.Token, grant.GrantedAt, ttl, grant.Server)
+		again := fmt.Sprintf("%s %d %d %d %s", about, grant.Token, grant.GrantedAt, ttl, grant.Server)
 		if grant.First > 0 {
 			again += fmt.Sprintf(" %d %d", grant.First, map[bool]int{true: 1}[grant.Contended])
 		}
-		require.Equal(t, grant, wire.ReadMessage(again))
+		_, read := wire.ReadMessage(again)
+		require.Equal(t, grant, read)
 	})
 }
 
@@ -213,7 +214,9 @@ func TestTheReasonOfABreak(t *testing.T) {
 		{"ops", "why"}, {"", "only why"}, {"a: b\nc\x00", "7:x \xff broken "}, {"only who", ""},
 	} {
 		text := wire.Break{Hold: hold, Late: "60000", By: by}.Args(nil)[3]
-		require.Equal(t, wire.BreakNotice{Hold: hold, By: &by}, wire.ReadMessage(hold+" broken "+text))
+		about, message := wire.ReadMessage(hold + " broken " + text)
+		require.Equal(t, wire.BreakNotice{By: &by}, message)
+		require.Equal(t, hold, about)
 		got, err := wire.ReadAcquire(reply(3, 0, 0, us, text))
 		require.NoError(t, err)
 		require.Equal(t, &by, got.Broken)
@@ -223,7 +226,8 @@ func TestTheReasonOfABreak(t *testing.T) {
 		require.Equal(t, []wire.Renewed{wire.RenewOK, wire.RenewGone, wire.RenewGone}, renewed.Renewed)
 	}
 	for _, text := range []string{"", "x", "x:y", "-1:y", "3:ab", ":ab"} {
-		require.Nil(t, wire.ReadMessage(hold+" broken "+text), text)
+		_, message := wire.ReadMessage(hold + " broken " + text)
+		require.Nil(t, message, text)
 		_, err := wire.ReadAcquire(reply(3, 0, 0, us, text))
 		require.Error(t, err, text)
 		_, err = wire.ReadRenew(reply(us, 0, 1, text), 1)
