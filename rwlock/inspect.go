@@ -92,11 +92,10 @@ func (l *Locker) Ping(ctx context.Context) error {
 	return failed
 }
 
-// Inspect returns the holders and the waiters of a lock. It changes nothing and is meant for operators: the state may
-// change between the answers of the masters, and before the caller reads it. Each master has the release timeout to
-// answer, or what ctx leaves. If the masters that did not answer may make a quorum for a hold that the state has not,
-// the error is a *QuorumError, and a state without a holder does not say that the lock is free. After Close the error
-// is ErrClosed.
+// Inspect returns the holders and the waiters of a lock, for operators. It changes nothing, and the state may change
+// before the caller reads it. Each master has the release timeout to answer, or what ctx leaves. If the masters that
+// did not answer may make a quorum for a hold that the state has not, the error is a *QuorumError, and a state without
+// a holder does not say that the lock is free. After Close the error is ErrClosed.
 func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 	l.mustBeMade()
 	if invalid := settings.CheckName(name); invalid != nil {
@@ -299,9 +298,8 @@ func (p *poll[T]) undecided(silent int) (most int) {
 // costs nothing while it is not called.
 //
 // Each state is as of the moment at which the loop reaches it. A lease that begins, ends or is converted during the
-// loop may be missing, or a waiter may come once more as a lease. No mutex is held while the body of the loop runs: it
-// may call the Locker, take its time, and leave the loop early. The memory that the loop needs does not grow with the
-// number of leases and waiters. After Close there are none.
+// loop may be missing, or a waiter may come once more as a lease. The body of the loop may call the Locker, take its
+// time, and leave the loop early. After Close there are none.
 func (l *Locker) Leases() iter.Seq[LeaseState] {
 	return func(yield func(LeaseState) bool) {
 		l.mustBeMade()

@@ -99,10 +99,10 @@ func (l *Lease) Err() error { return l.convertError(l.made().Err()) }
 // ended. Each renewal extends it.
 func (l *Lease) Deadline() time.Time { return l.made().Deadline() }
 
-// Renew extends the lease by its TTL now, and returns nil when a quorum has confirmed. A *QuorumError, or an error that
-// matches ctx.Err(), means that the renewal is not confirmed: the lease stands until its Deadline, and the request may
-// still extend it. Such an error also matches the cause of ctx, which may be the loss of another lease. ErrReleased or
-// a *LostError means that the lease has ended. Without an answer Renew returns after the node timeout.
+// Renew extends the lease by its TTL now, and returns nil when a quorum has confirmed. A *QuorumError, after the node
+// timeout at the latest, or an error that matches ctx.Err() and its cause means that the renewal is not confirmed: the
+// lease stands until its Deadline, and the request may still extend it. ErrReleased or a *LostError means that the
+// lease has ended.
 func (l *Lease) Renew(ctx context.Context) error { return l.convertError(l.made().Renew(ctx)) }
 
 // SetTTL changes the TTL of the lease from now on: it renews the lease once, as Renew does and with the same errors,
@@ -174,11 +174,10 @@ func (l *Lease) detachTTL(opts []LockOption) (time.Duration, error) {
 }
 
 // Release gives the lock back, so that the next waiter can enter. It waits at most the release timeout, and not at all
-// with WithBackgroundRelease. Only the values of ctx count, for hooks of the client; its end is ignored. A
-// *QuorumError means that the release is not confirmed and continues in the background. A *QuorumError that is not
-// Indeterminate is final: a key holds something else (ErrConflict), or the servers refuse the release for good, and
-// the hold ends with its TTL. If the lease was lost before, each call returns its *LostError. After a release a
-// further call returns nil, and so does Release of a nil lease.
+// with WithBackgroundRelease; the end of ctx is ignored. A *QuorumError means that the release is not confirmed and
+// continues in the background. One that is not Indeterminate is final: a key holds something else (ErrConflict), or the
+// servers refuse the release for good, and the hold ends with its TTL. If the lease was lost before, each call returns
+// its *LostError. After a release a further call returns nil, and so does Release of a nil lease.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return nil

@@ -93,12 +93,10 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Le
 
 // TryLock is Lock with a single attempt: it returns an *AcquireError at once if another client holds the lock or waits
 // for it. Over a quorum several attempts at the same moment may all be refused, although the lock is free: each of them
-// gets some of the masters. If a server does not answer, TryLock waits until ctx ends or the client gives up the
-// connection; over a quorum it waits for the node timeout. A client from Dial gives up after 2 s without an answer, or
-// up to 3 s where answers are slow; if it has to connect first, after up to twice base.Dialer.Timeout more. The error
-// is then a *QuorumError. A server that has just failed is left alone for a moment, and an attempt in that time fails
-// at once. If this process is giving back the lock by itself, after it lingered or after a single attempt that was
-// given up, the request is sent after the answer to that release.
+// gets some of the masters. A server that does not answer makes the error a *QuorumError: when ctx ends or the client
+// gives up the connection, over a quorum after the node timeout, and at once if the server has just failed. A client
+// from Dial gives up after 2 to 3 s, and after up to twice base.Dialer.Timeout more if it has to connect first. If this
+// process is giving back the lock by itself, the request is sent after the answer to that release.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, name, Write, engine.Try, opts)
 }
@@ -170,11 +168,10 @@ func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Leas
 	return lease, nil
 }
 
-// Do runs fn under Lease.Context while it holds the lock for writing. If Lock fails, fn does not run and the error is
-// Lock's. Otherwise Do returns fn's error. If the lease was lost while fn ran, a *LostError is joined to it: fn may
-// have run at the same time as another holder, and only the fence kept its accesses out of the storage. That does not
-// say that the work failed: Completed reports whether fn had returned nil. The lock is released also when fn panics. An
-// unconfirmed release is no error of Do, because the hold ends with its TTL at the latest.
+// Do runs fn under Lease.Context while it holds the lock for writing, and releases it also when fn panics. If Lock
+// fails, fn does not run and the error is Lock's. Otherwise Do returns fn's error. If the lease was lost while fn ran,
+// a *LostError is joined to it: another holder may have worked at the same time, and Completed reports whether fn had
+// returned nil. An unconfirmed release is no error of Do, because the hold ends with its TTL at the latest.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
 	_, err := l.do(ctx, name, Write, engine.Wait, fn, opts)
 	return err
@@ -222,10 +219,9 @@ func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
 }
 
 // TryDo is Do with a single attempt: if another client holds the lock or waits for it, fn does not run, and TryDo
-// returns false and nil. It is for work that one of many processes has to do, for example at each tick of a clock:
-// docs/integrations.md. Over a quorum several attempts at the same moment may all be refused, so that fn runs in no
-// process: ask again for a moment where that matters. ran reports whether fn ran; any other failure of the attempt is
-// the error of TryLock.
+// returns false and nil. It is for work that one of many processes has to do: docs/integrations.md. Over a quorum
+// several attempts at the same moment may all be refused, so that fn runs in no process. ran reports whether fn ran;
+// any other failure of the attempt is the error of TryLock.
 func (l *Locker) TryDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption,
 ) (ran bool, err error) {
@@ -513,12 +509,10 @@ func (l *Locker) Stats() Stats {
 	}
 }
 
-// Close ends the locker: waiters fail with ErrClosed, leases are released, and none of its goroutines is left when
-// Close returns. It waits at most the release timeout for the masters, the same time again for functions of Trace and
-// Logger, and for a dial that is in progress. The only goroutine that may remain runs a function of Trace or Logger
-// that still blocks then. The clients of a locker that Open made are
-// closed then; those of New stay open, and the caller owns them. Close returns nil, also when called again; each
-// call waits as the first does.
+// Close ends the locker: waiters fail with ErrClosed, leases are released, and no goroutine is left when Close returns,
+// but for one that runs a function of Trace or Logger that still blocks. It waits at most the release timeout for the
+// masters, the same time again for these functions, and for a dial in progress. Then it closes the clients of a locker
+// that Open made; the caller owns those of New. Close returns nil; each call waits as the first does.
 func (l *Locker) Close() error {
 	l.mustBeMade()
 	l.mutexes.close()

@@ -28,13 +28,11 @@ import (
 // admitted, the process keeps the lease, or it releases the lease.
 
 // RWMutex is a distributed lock with the methods of sync.RWMutex by name, but for RLocker; each takes a context and
-// returns an error. It excludes the goroutines of a process from each
-// other, and it excludes other processes. Exclusion inside the process never depends on Redis. Goroutines are served in
-// the order of their arrival, and readers between two writers enter together. The goroutines of a process share one
-// hold: one of them acquires the lock from Redis, and they pass it on among themselves without a command. The process
-// releases the hold when none of its goroutines wants the lock or, a little later, when another process wants it. The
-// other process sends a message to this process; without the message, this process learns of it from the answer to its
-// next renewal at the latest.
+// returns an error. It excludes the goroutines of a process from each other, without Redis, and it excludes other
+// processes. Goroutines are served in the order of their arrival, and readers between two writers enter together. The
+// goroutines of a process share one hold: one of them acquires the lock from Redis, and they pass it on among
+// themselves without a command. The process releases the hold when none of its goroutines wants the lock or, a little
+// later, when another process wants it, which it learns by a message, or from the answer to its next renewal.
 //
 // Every writer has its own fencing token, larger than all tokens before it. Readers that hold the lock together share
 // one token. If the lock is lost, its holders keep the RWMutex until they unlock it, and Unlock returns the loss. No
@@ -131,27 +129,21 @@ func (m *RWMutex) run(ctx context.Context, mode Mode, fn func(context.Context) e
 	return fn(m.Context(ctx))
 }
 
-// Upgrade turns a read lock of this RWMutex into the write lock, without a gap: no other goroutine and no other process
-// writes in between. It waits, ahead of all other waiters, until the other readers have left, in this process and
-// elsewhere. The caller keeps the read lock while it waits, and if ctx ends or WithMaxWait is reached (*AcquireError,
-// *QuorumError). It also keeps it if the write hold is lost before the other readers have left: the error then matches
-// ErrNoQuorum if no renewal was confirmed in time, else ErrNotAcquired. A reader that asks while another reader
-// upgrades, in this process or elsewhere, gets ErrUpgrade at once: it has to unlock, and then to lock.
-//
-// Once the write lock is granted, Upgrade has succeeded, and releases the read hold as Lease.Upgrade does. Token is a
-// new, larger one, and contexts from before show it. Without a read lock the error matches ErrNotHeld. With a read lock
-// that is lost it matches ErrLost, and RUnlock is still due. WithMaxHold counts on.
+// Upgrade turns a read lock of this RWMutex into the write lock as Lease.Upgrade does, also ahead of the goroutines of
+// this process. The caller keeps the read lock also if the write hold is lost before the other readers have left: the
+// error then matches ErrNoQuorum if no renewal was confirmed in time, else ErrNotAcquired. A reader that asks while
+// another reader upgrades, in this process or elsewhere, gets ErrUpgrade at once: it has to unlock, and then to lock.
+// Without a read lock the error matches ErrNotHeld. With a read lock that is lost it matches ErrLost, and RUnlock is
+// still due. WithMaxHold counts on.
 func (m *RWMutex) Upgrade(ctx context.Context) error { return m.convert(ctx, Write, engine.Upgrade) }
 
 // TryUpgrade is Upgrade with a single attempt: while there are other readers, the error matches ErrNotAcquired.
 func (m *RWMutex) TryUpgrade(ctx context.Context) error { return m.convert(ctx, Write, engine.Try) }
 
-// Downgrade turns the write lock of this RWMutex into a read lock, without a gap: no other goroutine and no other
-// process writes in between. Waiting readers are let in, up to the next waiting writer: the readers of this process
-// when Downgrade returns, the readers of other processes when the write hold is released, which is bounded as with
-// Upgrade. Token is a new one, as with Upgrade. After an error that matches neither ErrLost nor ErrClosed the caller
-// still has the write lock. Without a write lock the error matches ErrNotHeld. With a write lock that is lost it
-// matches ErrLost, and Unlock is still due.
+// Downgrade turns the write lock of this RWMutex into a read lock as Lease.Downgrade does. Waiting readers are let in,
+// up to the next waiting writer: those of this process when Downgrade returns. After an error that matches neither
+// ErrLost nor ErrClosed the caller still has the write lock. Without a write lock the error matches ErrNotHeld. With a
+// write lock that is lost it matches ErrLost, and Unlock is still due.
 func (m *RWMutex) Downgrade(ctx context.Context) error { return m.convert(ctx, Read, engine.Try) }
 
 // Token returns the fencing token of the current holders, or 0 if there are none: the writer's token, or the token that
