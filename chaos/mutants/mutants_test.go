@@ -147,7 +147,7 @@ func TestWhereChaosLooks(t *testing.T) {
 		}
 		return m
 	}
-	require.Equal(t, everything, runs(of("internal/wire/keys.go")))
+	require.Equal(t, everything, runs(of("internal/wire/request.go")))
 	all := runs(of("rwlock/mutex_lock.go", "internal/localqueue/queue.go"))
 	require.Equal(t, everything, all[len(all)-len(everything):])
 	require.Contains(t, all[0], "-forms mutex")

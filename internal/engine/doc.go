@@ -5,7 +5,8 @@
 //
 //	engine.go      Engine, which joins the parts; registry, the holds by their ids; Close, and what it awaits
 //	request.go     Request and Terms
-//	masters.go     masters, all of an engine: their scripts, what a quorum of them does; postings, calls to several
+//	masters.go     masters, all of an engine: their scripts, what a quorum of them does; postings, calls to several; the
+//	               token floor to propose to scripts
 //	lease.go       Lease, a caller's handle: the mutex, the end and its subscribers, the standing hold, its token block
 //	hold.go        hold, one hold id on the masters: its grant, deadline and end, the calls that its ballot asks for,
 //	               and what it needs that goroutines share
@@ -22,7 +23,6 @@
 //	               releases of this process that its next requests for the lock follow
 //	convert.go     the second hold of a lease, in the other mode, and the exchange; a hold that its process leaves to
 //	               another one, which goes on with it
-//	tokens.go      the token floor to propose to scripts
 //	events.go      the user's hooks and logger; what this process holds, waits for and has lost; counters
 //	admin.go       Admin: what the masters show of a lock, and how an operator breaks a hold
 //	outage.go      servers that do not answer, and when each is reported next; servers that evict keys
