@@ -55,11 +55,11 @@ var focus = []struct {
 	{regexp.MustCompile(`^(rwlock|internal/engine)/many|^internal/settings/`), []string{
 		one + " -names 3 -forms many,lease" + calm, three + " -names 3 -forms many,lease,operate" + slowLinks,
 	}},
-	{regexp.MustCompile(`^internal/engine/adopt|^rwlock/ticket`), []string{
+	{regexp.MustCompile(`^internal/engine/convert|^rwlock/ticket`), []string{
 		one + " -names 1 -forms pass" + calm, three + " -names 1 -forms pass,pass,lease,operate" + slowLinks,
 		three + " -names 2 -forms pass -long 10" + badLinks,
 	}},
-	{regexp.MustCompile(`^(internal/engine|scripts)/break`), []string{
+	{regexp.MustCompile(`^internal/engine/admin|^scripts/break`), []string{
 		one + " -names 1 -forms operate,lease,convert,pass,owner -long 20" + deaths,
 		three + " -names 1 -forms operate,lease,convert,many" + slowLinks,
 	}},
@@ -70,11 +70,11 @@ var focus = []struct {
 		one + " -names 2 -gap 200ms", three + " -names 2 -gap 200ms",
 		one + " -names 1 -workers 8 -forms pass,operate,tick,owner,convert,mutex -long 10" + deaths + ",clock,demote",
 	}},
-	{regexp.MustCompile(`^internal/(ballot|engine/tokens)|^scripts/(acquire|lock|raise|regain|vote|yield)`), []string{
+	{regexp.MustCompile(`^internal/(ballot|engine/masters)|^scripts/(acquire|lock|raise|regain|vote|yield)`), []string{
 		three + " -names 2 -forms lease,lease,convert,pass -long 10 -faults " +
 			"delay,slow,late,hold,run-twice,stray,lose-command,freeze-server,clock,duplicate-messages -gap 200ms",
 	}},
-	{regexp.MustCompile(`^internal/(masterset|transport/id)|^scripts/(marker|refresh|regain|renew|settle|vote)`), []string{
+	{regexp.MustCompile(`^internal/(masterset|transport/ma)|^scripts/(marker|refresh|regain|renew|settle|vote)`), []string{
 		three + " -names 2 -long 10" + oblivion + " -gap 200ms", three + " -faults demote,refuse,blackhole -gap 300ms",
 		"-masters 3 -faults restart,restart-old,restart-warm,flush,save,demote,cut,freeze-server,kill-worker,replace",
 	}},
@@ -82,7 +82,7 @@ var focus = []struct {
 		one + " -names 2 -forms lease,lease,pass,mutex -long 6" + slowLinks,
 		three + " -names 2 -forms lease,lease,convert -long 6" + badLinks,
 	}},
-	{regexp.MustCompile(`^internal/engine/(acquire|background|leaving|release)`), []string{
+	{regexp.MustCompile(`^internal/engine/(acquire|giving|retry)`), []string{
 		one + " -names 2 -forms lease,tick" + calm, one + " -names 2 -forms lease,many,mutex" + badLinks + " -gap 3s",
 		three + " -names 2 -forms lease,lease,tick" + badLinks,
 	}},
