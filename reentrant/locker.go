@@ -199,7 +199,6 @@ func (l *Locker) enter(k sectionKey) (s *section, first bool) {
 	return s, true
 }
 
-// open makes the first acquisition.
 func (s *section) open(ctx context.Context, id *identity, r request) (h *Hold, err error) {
 	defer func() { s.begin(h) }() // also when a hook of the locker panics
 	if s.lease, err = s.locker.take(ctx, id, r); err != nil {

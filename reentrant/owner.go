@@ -48,7 +48,6 @@ type identity struct {
 	string string // owner.String(), made once; empty for the zero Owner, which stands for no owner
 }
 
-// String returns what the transports send.
 func (id *identity) String() string { return id.string }
 
 func newIdentity(o Owner, joins bool) *identity {

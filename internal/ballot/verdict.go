@@ -4,7 +4,6 @@ package ballot
 // exception is TooLate, which does not wait for an answer that might compensate for trust that has ended.
 type Verdict uint8
 
-// The verdicts.
 const (
 	Open      Verdict = iota // not decided
 	Held                     // granted by a quorum, with one token, in time

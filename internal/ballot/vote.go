@@ -9,7 +9,6 @@ import (
 // ended unnoticed, but no grant comes into being that its client has not asked for.
 type State uint8
 
-// The states of a vote.
 const (
 	Unasked  State = iota // nothing has been sent, or the master does not know the hold: ask
 	Asked                 // sent, without an answer so far
@@ -88,7 +87,6 @@ func (v *Vote) answered() bool {
 // Status is the state of the hold in a master's reply.
 type Status uint8
 
-// The statuses of an Answer.
 const (
 	IsQueued  Status = iota // the hold waits
 	IsGranted               // the hold is granted, with a token

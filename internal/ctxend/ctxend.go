@@ -90,7 +90,6 @@ func (s *Set) Over() error {
 	return s.over
 }
 
-// Len returns how many ends the set keeps.
 func (s *Set) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

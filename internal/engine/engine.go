@@ -182,10 +182,8 @@ const batchTimeout = 5 * time.Second
 // Now reads the clocks that determine the trust in leases.
 func (e *Engine) Now() clock.Instant { return e.clock.Now() }
 
-// Masters returns how many there are.
 func (e *Engine) Masters() int { return len(e.masters) }
 
-// Admin returns it.
 func (e *Engine) Admin() Admin { return Admin{e} }
 
 // Acquire asks for a hold and, if the request's entry is Wait or Upgrade, waits until it is granted or ctx ends. On
@@ -267,7 +265,6 @@ func (e *Engine) Holds() iter.Seq[HoldState] {
 	}
 }
 
-// Losses returns the last losses, the oldest first.
 func (e *Engine) Losses() []LostLease {
 	l := &e.losses
 	l.mu.Lock()
@@ -275,7 +272,6 @@ func (e *Engine) Losses() []LostLease {
 	return slices.Clone(l.kept)
 }
 
-// Stats returns the counters.
 func (e *Engine) Stats() Stats {
 	c := &e.counters
 	s := Stats{

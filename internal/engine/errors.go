@@ -22,7 +22,6 @@ var (
 	ErrServerClock = errors.New("its clock is more than a second behind the token that the other masters agreed on")
 )
 
-// The causes of masters that have their own type.
 type (
 	NoReply      = transport.NoReply
 	NotSent      = transport.NotSent
@@ -52,7 +51,6 @@ func (e *Abstaining) Error() string {
 // unreplicated returns the error of a call that has run, but that too few replicas have confirmed.
 func unreplicated(err error) (*Unreplicated, bool) { return errors.AsType[*Unreplicated](err) }
 
-// NodeFailure is the cause of one master.
 type NodeFailure struct {
 	Index int
 	Addr  string
@@ -84,7 +82,6 @@ func (f NodeFailures) find(master int) (i int, found bool) {
 // Op is the call that failed.
 type Op uint8
 
-// The calls.
 const (
 	OpAcquire Op = iota // also the acquisition of a conversion
 	OpRenew
@@ -96,7 +93,6 @@ const (
 // Kind says why a call failed: a verdict of the ballot, or an end without a verdict.
 type Kind ballot.Verdict
 
-// The kinds of Error.
 const (
 	Undecided = Kind(ballot.Open)      // a renewal, and ctx ended before its result
 	Contended = Kind(ballot.Contended) // other holds have the lock
@@ -155,7 +151,6 @@ func (e *ProcessLate) Error() string { return fmt.Sprintf("%v; %s", e.Silence, e
 
 func (e *ProcessLate) Unwrap() error { return e.Silence }
 
-// Lateness says how late the process was.
 func (e *ProcessLate) Lateness() string {
 	return fmt.Sprintf("this process was busy or paused, its timers were up to %v late", e.By.Round(time.Millisecond))
 }
@@ -168,7 +163,6 @@ func failureOf(m *transport.Master, key string, err error) NodeFailure {
 // Reason says why a lease ended without Release, in the words of logs and of package rwlock.
 type Reason string
 
-// The reasons of Loss.
 const (
 	Expired     Reason = "expired"     // its time was over without a renewal
 	Taken       Reason = "gone"        // the masters do not have the hold any more

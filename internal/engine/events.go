@@ -27,7 +27,6 @@ type Event struct {
 // What says which event it is, as the fields of rwlock.Trace do.
 type What uint8
 
-// The events.
 const (
 	OnWaiting What = iota
 	OnAcquired
@@ -163,7 +162,6 @@ type LostLease struct {
 	Loss *Loss
 }
 
-// keptLosses is how many losses an engine remembers.
 const keptLosses = 64
 
 // losses are the last losses of an engine. Its mutex is acquired under a lease's mutex, and no other under it.

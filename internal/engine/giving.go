@@ -86,7 +86,6 @@ func (r *release) request(now clock.Instant) wire.Release {
 	return request
 }
 
-// Receive counts the answer to a release that was posted.
 func (r *release) Receive(result rueidis.RedisResult, sent clock.Instant) {
 	had, failure := r.answered(result, sent)
 	if r.onAnswer != nil {
@@ -316,7 +315,6 @@ func (g *giving) on(m *transport.Master, now clock.Instant) release {
 	return r
 }
 
-// posting returns the call for a release.
 func (r *release) posting(keys, args []string, proposal int64) posting {
 	m := r.of.m
 	return posting{m, transport.Call{
@@ -337,7 +335,6 @@ func (g *giving) withdrawUnsent() {
 	}
 }
 
-// count counts one master's answer.
 func (g *giving) count(master int, had bool, failure *NodeFailure) {
 	g.mu.Lock()
 	g.releases[master].isOver = true

@@ -369,7 +369,6 @@ func (h *hold) state() (s HoldState, stands bool) {
 // shorter TTL or the end moves it back, that reader trusts the hold no longer than until the new deadline.
 type trust struct{ mono, wall atomic.Int64 } // ns; 0 if the hold does not stand
 
-// until returns the deadline.
 func (t *trust) until() clock.Instant {
 	return clock.Instant{Mono: time.Duration(t.mono.Load()), Wall: time.Duration(t.wall.Load())}
 }
@@ -379,7 +378,6 @@ func (t *trust) set(until clock.Instant) {
 	t.wall.Store(int64(until.Wall))
 }
 
-// left returns how much longer the hold is trusted.
 func (t *trust) left(now clock.Instant) time.Duration { return t.until().Mono - now.Mono }
 
 // What follows is for several masters: the operations that a ballot asks for, sent through the pipelines.

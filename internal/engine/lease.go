@@ -62,27 +62,23 @@ func (l *Lease) endUnkept() error {
 	return end
 }
 
-// Name returns the lock's name.
 func (l *Lease) Name() string { return l.standing.Load().name }
 
 // Mode returns the granted mode. A joined hold has the mode of its owner's standing hold.
 func (l *Lease) Mode() fencing.Mode { return l.standing.Load().mode }
 
-// Owner returns the owner's id.
 func (l *Lease) Owner() string {
 	h := l.lock()
 	defer l.mu.Unlock()
 	return h.owner()
 }
 
-// Hold returns the id of the standing hold.
 func (l *Lease) Hold() string {
 	h := l.lock()
 	defer l.mu.Unlock()
 	return h.id
 }
 
-// Token returns the fencing token.
 func (l *Lease) Token() fencing.Token {
 	h := l.lock()
 	defer l.mu.Unlock()
@@ -359,7 +355,6 @@ var released = func() *end {
 	return e
 }()
 
-// err returns nil before the end.
 func (d *doneState) err() error {
 	if d.end == nil {
 		return nil
@@ -367,7 +362,6 @@ func (d *doneState) err() error {
 	return d.end.err
 }
 
-// init returns the content, allocated if there was none.
 func (d *doneState) init() *end {
 	if d.end == nil {
 		d.end = new(end)

@@ -54,7 +54,6 @@ func (s Several) Acquire(ctx context.Context, e *Engine) error {
 	return err
 }
 
-// group is one call of Several.Acquire.
 type group struct {
 	Several
 	e    *Engine
@@ -69,7 +68,6 @@ func (g *group) report(ctx context.Context, failure error) {
 	}
 }
 
-// begin returns the hold of a new lease for a request.
 func (g *group) begin(i int) *hold {
 	h := g.Lease(i).begin()
 	h.unclaimed = true
@@ -203,7 +201,6 @@ func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused er
 	return refused, forGood
 }
 
-// holderOf returns the holder that a failure names, or nil.
 func holderOf(failed error) *Holder {
 	if e, ok := failed.(*Error); ok {
 		return e.Holder

@@ -13,7 +13,6 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// masters are all masters of an engine.
 type masters []*transport.Master
 
 func (all masters) quorum() int { return len(all)/2 + 1 }
@@ -72,10 +71,8 @@ func (all masters) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
 	}
 }
 
-// scriptSets are the scripts for each master.
 type scriptSets []atomic.Pointer[scriptSet]
 
-// of returns the scripts for a master.
 func (all scriptSets) of(m *transport.Master) *scriptSet { return all[m.Index].Load() }
 
 // salt gives a master's scripts digests for the process that has the master's seat. The script cache does not survive
@@ -111,7 +108,6 @@ func newScriptSet(salt string) *scriptSet {
 	}
 }
 
-// releaseOf returns the script that releases a hold.
 func (s *scriptSet) releaseOf(h *hold) *transport.Script {
 	if h.mode == fencing.Write && (h.extra == nil || h.extra.owner == "" && h.extra.shared.block == 0) {
 		return s.plainRelease
@@ -236,7 +232,6 @@ func (t *tokens) observe(token fencing.Token) {
 	}
 }
 
-// longestRoundTrip returns the longest recent round trip.
 func (t *tokens) longestRoundTrip() time.Duration { return time.Duration(t.roundTrip.Load()) }
 
 // proposal returns the token floor that is sent to all masters. It is the same for all of them, so that their answers

@@ -57,7 +57,6 @@ func (o *outages) due(n *transport.Node, now, lasted time.Duration) (pause time.
 	return out.pause, true
 }
 
-// has reports whether the server has an outage.
 func (o *outages) has(n *transport.Node) bool {
 	if !o.any.Load() {
 		return false
@@ -163,7 +162,6 @@ type evictions struct {
 	of map[string]eviction // by the address: a server whose node is made again is reported once
 }
 
-// eviction is what one server has said.
 type eviction struct {
 	policy   string        // by which the server evicts keys; "" if it evicts none, or does not tell
 	reported bool          // in the log

@@ -12,7 +12,6 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// Request is one acquisition as the caller wants it.
 type Request struct {
 	Name  string
 	Mode  fencing.Mode

@@ -52,7 +52,6 @@ func (r *Relay) push(f func()) {
 	}
 }
 
-// Dropped returns how many events were dropped.
 func (r *Relay) Dropped() uint64 { return r.dropped.Load() }
 
 // run ends when the queue is empty. push starts another goroutine when it is needed.

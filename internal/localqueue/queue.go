@@ -51,7 +51,6 @@ func (q *Queue) TryLeave() bool { return q.readers.leave() }
 // stays above zero.
 func (q *Queue) Readers() int { return int(q.readers.state.Load() / reader) }
 
-// Holders returns the number of holders.
 func (q *Queue) Holders() int {
 	n := q.Readers()
 	if q.writer || q.converting != nil {
@@ -93,7 +92,6 @@ func (q *Queue) isHeld() bool { return q.writer || q.converting != nil || q.Read
 // mayLead reports whether a waiter may lead.
 func (q *Queue) mayLead() bool { return q.leader == nil && !q.paused && !q.isHeld() }
 
-// Enqueue puts a waiter at the end of the queue.
 func (q *Queue) Enqueue(w *Waiter) {
 	q.enqueued++
 	w.number = q.enqueued
@@ -246,7 +244,6 @@ func (q *Queue) EndConversion(mode Mode) {
 	q.Enter(mode)
 }
 
-// remove takes a waiter out of the queue if it is there.
 func (q *Queue) remove(w *Waiter) {
 	switch {
 	case w.prev != nil:
@@ -320,7 +317,6 @@ type Waiter struct {
 	prev, next *Waiter
 }
 
-// stage is the progress of a waiter.
 type stage uint8
 
 const (
@@ -334,7 +330,6 @@ func NewWaiter(mode Mode, since time.Time) *Waiter {
 	return &Waiter{mode: mode, since: since, turn: make(chan struct{}, 1)}
 }
 
-// Mode returns the mode that the waiter waits for.
 func (w *Waiter) Mode() Mode { return w.mode }
 
 // Turn returns the channel that signals the waiter: it leads, it was admitted, or its conversion may go on. The waiter

@@ -346,7 +346,6 @@ type term struct {
 // terms are the last known terms, by seat.
 type terms []term
 
-// of returns the term of a seat.
 func (t terms) of(seat int) term {
 	if seat >= len(t) {
 		return term{}

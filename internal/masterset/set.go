@@ -411,7 +411,6 @@ func (s *Set) askOne(ctx context.Context, i int, r *request) reply {
 	return answer
 }
 
-// purpose is what a call of marker.lua is for.
 type purpose string
 
 const (
@@ -422,7 +421,6 @@ const (
 	succeed   purpose = "succeed" // begins the next term
 )
 
-// request is a call of marker.lua.
 type request struct {
 	purpose purpose
 	set     string
@@ -446,7 +444,6 @@ type marker struct {
 	terms                                    terms
 }
 
-// reply is the answer of one master.
 type reply struct {
 	marker    marker
 	run, role string // of the server that answers; its run id is empty if the client may not read it
@@ -457,7 +454,6 @@ type reply struct {
 	err       error
 }
 
-// readReply reads the reply of marker.lua.
 func readReply(r rueidis.RedisResult) reply {
 	messages, err := r.ToArray()
 	if err != nil {

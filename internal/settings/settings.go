@@ -200,10 +200,8 @@ func CheckName(name string) *Invalid {
 	return nil
 }
 
-// MaxNames bounds how many locks one call takes.
 const MaxNames = 1000
 
-// want is rwlock.Want.
 type want = struct {
 	Name string
 	Mode fencing.Mode
@@ -234,7 +232,6 @@ func InOrder[W ~want](wants []W) (sorted []int, refused *Invalid) {
 	return sorted, nil
 }
 
-// LockerOption changes a setting of a locker.
 type LockerOption func(*Locker)
 
 // Owned has the locker close its clients.

@@ -81,7 +81,6 @@ func (q *Queue) Cancel(t *Timer) {
 	q.mu.Unlock()
 }
 
-// Len returns how many timers are set.
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -120,7 +119,6 @@ func (q *Queue) noteDelay(now time.Duration) {
 	}
 }
 
-// Run fires timers until stop is closed.
 func (q *Queue) Run(stop <-chan struct{}) {
 	timer := time.NewTimer(clock.Never)
 	defer timer.Stop()
@@ -183,7 +181,6 @@ type entry struct {
 
 const children = 4
 
-// remove removes the timer at index i.
 func (h *timerHeap) remove(i int) *Timer {
 	old := *h
 	t, last := old[i].timer, old[len(old)-1]

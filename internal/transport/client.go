@@ -21,7 +21,6 @@ type connected interface {
 	Closed() bool
 }
 
-// IsTuned reports whether a client is from Dial or Wrap.
 func IsTuned(client rueidis.Client) bool {
 	_, is := client.(connected)
 	return is

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// dials counts the connections that a client has opened.
 type dials struct {
 	mu           sync.Mutex // guards n, newest, call and next
 	n            uint64
@@ -180,7 +179,6 @@ func (c *replyTimeoutConn) arm() {
 	}
 }
 
-// interval returns the time between two ticks.
 func (c *replyTimeoutConn) interval() int64 {
 	return min(max(int64(minReplyTimeout), slowFactor*c.slowest.Load()), int64(maxReplyTimeout)) / timeoutTicks
 }

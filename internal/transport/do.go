@@ -140,7 +140,6 @@ func (n *Node) await(
 	}
 }
 
-// answers gets the answer to one call.
 type answers chan answer
 
 type answer struct {

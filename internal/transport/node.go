@@ -59,7 +59,6 @@ func newNode(m *Master, addr string, client rueidis.Client) *Node {
 	return n
 }
 
-// of returns the pipeline that sends a call.
 func (n *Node) of(replicated bool) *pipeline {
 	if replicated {
 		return n.replicated
@@ -67,7 +66,6 @@ func (n *Node) of(replicated bool) *pipeline {
 	return n.pipeline
 }
 
-// run sends the posted calls until the node ends.
 func (n *Node) run() {
 	if n.replicated != n.pipeline {
 		n.m.cfg.Spawn(n.replicated.run)

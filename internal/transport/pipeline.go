@@ -41,7 +41,6 @@ type Receiver interface {
 	Receive(r rueidis.RedisResult, sent clock.Instant)
 }
 
-// ReceiverFunc is a function as a Receiver.
 type ReceiverFunc func(r rueidis.RedisResult, sent clock.Instant)
 
 func (f ReceiverFunc) Receive(r rueidis.RedisResult, sent clock.Instant) { f(r, sent) }

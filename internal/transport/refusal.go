@@ -213,7 +213,6 @@ func CheckWrite(ctx context.Context, client rueidis.Client, key string) rueidis.
 	return client.Do(withoutDeadline{ctx}, client.B().Arbitrary("ZADD").Keys(key).Args("XX", "0", "-").Build())
 }
 
-// onlyReadOnly returns the refusal of a replica, or nil.
 func onlyReadOnly(err error) error {
 	if kindOf(err) == readOnly {
 		return err

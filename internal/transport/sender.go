@@ -241,7 +241,6 @@ func (c *Call) like(other *Call) bool {
 		(c.Script.name != other.Script.name || slices.Equal(c.Args[1:], other.Args[1:]))
 }
 
-// groupOf returns the call that a group is.
 func groupOf(m *Master, members []*Call) Call {
 	keys, args := make([]string, 0, len(members)+1), make([]string, 3, 3+2*len(members))
 	var proposals []string
@@ -274,7 +273,6 @@ type parcel struct {
 	calls []Call
 }
 
-// parcels has one parcel for each mode.
 type parcels []parcel
 
 func (all *parcels) add(mode sendMode, calls ...Call) {

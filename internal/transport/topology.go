@@ -40,7 +40,6 @@ type topology struct {
 	plain   atomic.Bool             // a Cluster without sharded messages
 }
 
-// suspect requests a look at the servers.
 func (t *topology) suspect() {
 	select {
 	case t.doubt <- struct{}{}:
@@ -149,7 +148,6 @@ func (s slotMap) has(n *Node) bool {
 	return slices.ContainsFunc(s, func(r slotRange) bool { return r.node == n })
 }
 
-// nodes returns each node once.
 func (s slotMap) nodes() (all []*Node) {
 	for _, r := range s {
 		if !slices.Contains(all, r.node) {
@@ -392,7 +390,6 @@ func readOwners(rows []rueidis.RedisMessage, asked string) (owners []ownership, 
 	return owners, nil
 }
 
-// slotCount is the number of slots of a Cluster.
 const slotCount = 16384
 
 // slotOf returns the slot of a key or of a channel: the CRC-16 of the text between its first braces, or of the whole

@@ -12,7 +12,6 @@ import (
 // some of them.
 type Status uint8
 
-// The statuses of a HoldReply.
 const (
 	_          Status = iota // no reply has the zero value
 	Granted                  // the hold stands, with a token
@@ -82,22 +81,8 @@ func readHold(result rueidis.RedisResult, statuses []Status) (f reader, h HoldRe
 	return f, h
 }
 
-// first reads the first token of the block that ends with last, if the reply has it.
-func (r *reader) first(last fencing.Token) fencing.Token {
-	if !r.more {
-		return 0
-	}
-	first := fencing.Token(r.number(aToken))
-	if first == 0 || first > last {
-		r.malformed("first token of a block")
-	}
-	return first
-}
-
-// Order is how a hold queues.
 type Order string
 
-// The orders.
 const (
 	NoQueue   Order = "0" // not at all: the hold enters now or is refused
 	ByArrival Order = "a" // where one master decides

@@ -8,7 +8,6 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 )
 
-// Waiter is one queued hold as a master shows it.
 type Waiter struct {
 	Owner, Hold, Meta string
 	Mode              fencing.Mode
@@ -44,7 +43,6 @@ func ReadInspect(result rueidis.RedisResult) (InspectReply, error) {
 	return end(&f, reply)
 }
 
-// rows reads a list of holders or waiters.
 func (r *reader) rows() []row {
 	if r.err != nil || len(r.list) == 0 {
 		r.missing()

@@ -78,7 +78,8 @@ func readHandoff(server string, numbers [5]string, hasBlock bool) any {
 		}
 	}
 	token, us, ttl, first, waiting := n[0], n[1], n[2], n[3], n[4]
-	if token < 1 || token > int64(fencing.MaxToken) || ttl == 0 || ttl > maxMillis || first > token || hasBlock && first == 0 {
+	isToken := token > 0 && token <= int64(fencing.MaxToken)
+	if !isToken || ttl == 0 || ttl > maxMillis || first > token || hasBlock && first == 0 {
 		return nil
 	}
 	return Handoff{

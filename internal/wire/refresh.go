@@ -25,14 +25,12 @@ func (q Refresh) Args(to []string) []string {
 // More is the work that a script has left to the client.
 type More uint8
 
-// The values of More.
 const (
 	NoMore     More = iota
 	MoreAdmits      // more waiters may enter: a Refresh goes on
 	MoreReads       // no waiter was let in: the client has to read the marker first
 )
 
-// RefreshReply is the reply to a Refresh.
 type RefreshReply struct {
 	Micros  int64         // the server's time
 	Left    time.Duration // until something may expire; 0 if that is unknown
@@ -47,7 +45,6 @@ type RefreshedWaiter struct {
 	Left   time.Duration // of a grant
 }
 
-// ReadRefresh reads the reply to a Refresh of n holds.
 func ReadRefresh(result rueidis.RedisResult, n int) (RefreshReply, error) {
 	f := read(result)
 	reply := RefreshReply{Micros: f.number(aTime), Left: f.millis(aDuration), More: More(f.number(moreWork))}

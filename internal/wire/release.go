@@ -44,7 +44,6 @@ func (q Release) Args(to []string) []string {
 // Released is what the hold of a Release was.
 type Released uint8
 
-// The states of a hold that is released.
 const (
 	WasGone    Released = iota
 	WasGranted          // or had expired, and was not purged
@@ -100,7 +99,6 @@ func readBreaker(text string) *Breaker {
 // Broken is what the hold of a Break is now.
 type Broken uint8
 
-// The states of a hold that is broken.
 const (
 	BreakGone    Broken = iota // it was gone before
 	BreakStands                // it stands for BreakReply.Left, and cannot be renewed
@@ -108,7 +106,6 @@ const (
 	BreakWaiting               // it was waiting, and has ended
 )
 
-// BreakReply is the reply to a Break.
 type BreakReply struct {
 	Broken Broken
 	Left   time.Duration // of a hold that stands

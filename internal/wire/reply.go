@@ -78,7 +78,6 @@ func (r *reader) malformed(what string) {
 	}
 }
 
-// missing records that there is no field to read.
 func (r *reader) missing() {
 	if r.err == nil {
 		r.err = fmt.Errorf("malformed reply of %d fields", r.read)
@@ -154,6 +153,18 @@ func (r *reader) text() (text string) {
 		return ""
 	}
 	return text
+}
+
+// first reads the first token of the block that ends with last, if the reply has it.
+func (r *reader) first(last fencing.Token) fencing.Token {
+	if !r.more {
+		return 0
+	}
+	first := fencing.Token(r.number(aToken))
+	if first == 0 || first > last {
+		r.malformed("first token of a block")
+	}
+	return first
 }
 
 // breaker reads the next field if it is a text, in place of a status.

@@ -39,7 +39,6 @@ type Millis string
 // FormatMillis returns a duration as an argument. Parts of a millisecond are left out.
 func FormatMillis(d time.Duration) Millis { return Millis(strconv.FormatInt(d.Milliseconds(), 10)) }
 
-// NoMillis is the duration 0.
 const NoMillis Millis = "0"
 
 // maxMillis is the longest duration of a reply: added to a time of any clock it is a time.Duration still.
@@ -183,7 +182,6 @@ func NewKeyspace(prefix string, masters int) Keyspace {
 	return Keyspace{Marker: prefix + ":master", prefix: prefix, single: masters == 1}
 }
 
-// Of returns the key of the lock with this name.
 func (s Keyspace) Of(name string) string { return s.prefix + ":{" + tag(name) + "}" }
 
 // NewHold returns the id of a new hold as a string, and the key of its lock, which share one allocation.
