@@ -90,7 +90,7 @@ func TestHeapOfALease(t *testing.T) {
 	if testkit.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	const leases, most = 3_000, 500
+	const leases, most = 10_000, 500
 	server := testredis.Start(t)
 	locker := testkit.Dial(t, server.Addr(), rueidis.ClientOption{}, rwlock.WithTTL(time.Hour)) // no renewals
 	names := make([]string, leases)
