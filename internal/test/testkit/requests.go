@@ -55,7 +55,7 @@ func HoldsOf(cmd []string) (holds []string) {
 	if ScriptOf(cmd) != scripts.Renew {
 		return own[:1]
 	}
-	for i := 0; i < len(own); i += 3 {
+	for i := 2; i < len(own); i += 2 { // behind the TTL and the kind
 		holds = append(holds, own[i])
 	}
 	return holds
