@@ -13,8 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const maxExact = 1<<53 - 1
-
 // The messages of one process name it alike, and those of two processes differently.
 func TestHandOffMessageNamesTheProcess(t *testing.T) {
 	named, servers := make(map[string]string), 0
