@@ -299,7 +299,7 @@ func (p *poll[T]) undecided(silent int) (most int) {
 //
 // Each state is as of the moment at which the loop reaches it. A lease that begins, ends or is converted during the
 // loop may be missing, or a waiter may come once more as a lease. The body of the loop may call the Locker, take its
-// time, and leave the loop early. After Close there are none.
+// time, and leave the loop early; its memory does not grow with the number of leases. After Close there are none.
 func (l *Locker) Leases() iter.Seq[LeaseState] {
 	return func(yield func(LeaseState) bool) {
 		l.mustBeMade()

@@ -1,9 +1,9 @@
 // Package scripts embeds the Lua scripts that are the lock's server side. Each file begins with its contract: keys,
 // arguments, reply, why a second run with the same arguments is harmless, and its cost.
 //
-// A script reads the lock with one HMGET, handles its common case first, and returns. Shared code is in files of its
-// own: vote.lua, lock.lua, settle.lua and process.lua. An include line stands for such a file. Most include lines come
-// after the common case, which then does not pay for the shared code.
+// A script reads the lock, mostly with one HMGET, handles its common case first, and returns. Shared code is in files
+// of its own: vote.lua, lock.lua, settle.lua and process.lua. An include line stands for such a file. Most include
+// lines come after the common case, which then does not pay for the shared code.
 package scripts
 
 import (

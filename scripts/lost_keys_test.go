@@ -234,3 +234,17 @@ func TestMetaIsNoRecord(t *testing.T) {
 		}
 	})
 }
+
+// The clock of a server may jump, from 1970 to now or back, so the times of a hold may have more or fewer digits.
+func TestARenewalReadsATimeOfAnyLength(t *testing.T) {
+	everywhere(t, func(e *env) {
+		token := e.run(acquire(writer("01")))[1]
+		e.setFields(lockKey, "w", ulid("01")+" 40123 10123")
+		require.EqualValues(e.t, 0, e.run(renew("01", ttl, token))[1], "expired")
+		e.setFields(lockKey, "w", ulid("01")+" 99999999999999 99999999969999")
+		require.EqualValues(e.t, 1, e.run(renew("01", ttl, token))[1])
+		parts := strings.Fields(e.field(lockKey, "w"))
+		require.Len(e.t, parts[1], len(fmt.Sprint(e.now().UnixMilli())))
+		require.Equal(e.t, "99999999969999", parts[2])
+	})
+}

@@ -8,14 +8,14 @@
 --        from 1, and: 2 renewed, and a hold waits (not for 'w'); 0 not held here with that token, or expired; a text in
 --        place of 0: who broke it and why}; {server us}: nothing was done, as the client has to read the marker first
 -- Twice  the expiry is set from the server's clock, not summed, and a hold always gets the same mark
--- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, for a reader and a named
---        owner twice, with the first lease of a call and once a minute; for a reader also HSET the first time and once
---        a minute; with a mark HMGET for a writer, HSET for a reader; for a writer that is not w as for a reader, and
---        HMGET; works while Redis is out of memory, and while this master abstains: it extends standing holds, and
---        admits no hold
+-- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, twice for a reader, a
+--        named owner and a block, with the first lease of a call and once a minute; for a reader also HSET the first
+--        time and once a minute; with a mark HMGET for a writer, HSET for a reader; for a writer that is not w as for a
+--        reader, and HMGET; works while Redis is out of memory, and while this master abstains: it extends standing
+--        holds, and admits no hold
 local call, pcall, ARGV, KEYS = redis.call, redis.pcall, ARGV, KEYS
 -- include: vote.lua
-local match, find, cut = string.match, string.find, string.sub
+local match, find, cut, byte = string.match, string.find, string.sub, string.byte
 if changed then return { us } end
 local reply, renewed, ttl, kind = { us, 0 }, 0, ARGV[2] + 0, cut(ARGV[3], 1, 1)
 local life, new, mark = ttl > 3600000 and ARGV[2] or '3600000', ms + ttl, #ARGV[3] > 1 and '%1' .. cut(ARGV[3], 2)
@@ -68,11 +68,12 @@ for i = 1, (#ARGV - 3) / 2 do
   end
   if w and find(w, id, 1, true) == 1 then
     -- Positions and concatenation: a pattern and a format take three times as long, and every lease pays for them.
-    local from = #id + 2 + #newText -- all times have as many digits
+    local from = #id + 2 + #newText -- where the next part begins: times have as many digits but after a jump
+    if byte(w, from) ~= 32 then from = find(w, ' ', #id + 2, true) end
     local expiry, rest, its, more = cut(w, #id + 2, from - 1) + 0, cut(w, from), h[2], #w > from + #newText
     if more and find(rest, '=', 1, true) then its = match(rest, '=(%d+)$') end
     if its == token and expiry > ms then
-      if expiry - expiry % 60000 ~= minute then keep(lock, more) end -- joined holds must be there to be purged
+      if expiry - expiry % 60000 ~= minute then keep(lock, more) end -- joined holds, if any, must be there to be purged
       if mark then
         local parts = call('HMGET', lock, 'd', 'e')
         local details = string.gsub((parts[1] or '') .. (parts[2] or ''), '^(%a %d+ [^ #]+)%S*', mark)
@@ -95,7 +96,7 @@ for i = 1, (#ARGV - 3) / 2 do
   else
     local status = ok and 2 or 0
     if not ok then -- only now, so that it costs a renewal nothing
-      local its = own and string.byte(own) == 120 and own or pcall('HGET', lock, 'b:' .. id) -- 'x'
+      local its = own and byte(own) == 120 and own or pcall('HGET', lock, 'b:' .. id) -- 'x'
       local expiry, who = match(type(its) == 'string' and its or '', '^x (%d+) %d+ %d+ (%d+:.*)$')
       if expiry and expiry - ms > 0 then status = who end
     end

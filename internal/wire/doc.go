@@ -15,9 +15,9 @@
 //	(no arguments)         inspect.lua   InspectReply
 //	Handoff, YieldRequest, Contended, BreakNotice     published by the scripts, read by ReadMessage
 //
-// A message and its reply stand in one file. Its fields have the names of the script's header. Every
-// script but inspect.lua has a Vote as its first argument. A Vote is not among the arguments that a message returns,
-// because its last fields are known only when the request is sent.
+// A message and its reply stand in one file. Its fields have the names of the script's header. Every script but
+// inspect.lua has a Vote as its first argument. A Vote is not among the arguments that a message returns, because its
+// last fields are known only when the request is sent.
 //
 // # Replies
 //

@@ -88,8 +88,8 @@ type RenewReply struct {
 // ReadRenew reads the reply to a Renew of n holds.
 func ReadRenew(result rueidis.RedisResult, n int) (RenewReply, error) {
 	f := read(result)
-	reply := RenewReply{Micros: f.number(aTime), Stale: !f.more, Renewed: make([]Renewed, n)}
-	if reply.Stale {
+	reply := RenewReply{Micros: f.number(aTime), Renewed: make([]Renewed, n)}
+	if reply.Stale = !f.more; reply.Stale {
 		return end(&f, reply)
 	}
 	for i := range reply.Renewed {

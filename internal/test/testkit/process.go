@@ -282,7 +282,7 @@ func (p *Process) sendTwice() {
 	isScript := func(cmd []string) bool { return p.W.ScriptOf(cmd) != "" }
 	p.Link.Duplicate(isScript, func(cmd []string, first, second string) {
 		switch p.W.ScriptOf(cmd) {
-		case scripts.Acquire, scripts.Join, scripts.Renew:
+		case scripts.Acquire, scripts.Join:
 			one, two := fieldsOf(first), fieldsOf(second)
 			if len(one) > 1 && one[0] == "1" && (len(two) < 2 || !slices.Equal(one[:2], two[:2])) { // status, token
 				p.W.Errorf("%s %q was answered by %q, and again by %q", p.W.ScriptOf(cmd), cmd[3:], first, second)
