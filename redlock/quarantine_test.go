@@ -169,6 +169,23 @@ func TestLinkSlowerThanTheNodeTimeoutWorks(t *testing.T) {
 	}
 }
 
+// A single attempt counts a master as silent after the node timeout. docs/operate.md says when to set it.
+func TestNodeTimeoutAcrossRegions(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		const rtt = 150 * time.Millisecond
+		w.TTL = 2 * time.Second
+		w.Net = testkit.Net{Way: rtt / 2, Tuned: true}
+		for _, opts := range [][]rwlock.Option{nil, {redlock.WithNodeTimeout(3 * rtt)}} {
+			p := w.Process(opts...)
+			p.Section("warm up")
+			w.Pass(w.TTL)
+			err := p.TryOnce("n")
+			require.Equal(w, opts == nil, errors.Is(err, rwlock.ErrNoQuorum), err)
+			w.Pass(w.TTL)
+		}
+	})
+}
+
 var waiterRecord = regexp.MustCompile(`^q \d+ \d+ \d+ w (\d+) \S+ [bp](\S+) `)
 
 // A master that is not in order has no vote, so its hand-off is no grant either.

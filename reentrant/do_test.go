@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -96,6 +97,23 @@ func TestDoEndsAHoldLeftBehind(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Only what nests in the Do's own hold ends with it.
+func TestANestedDoLeavesTheHoldsAroundIt(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		ctx, _ := owned(w)
+		outer := must(w)(p.Lock(ctx, "a"))
+		err := p.Do(ctx, "a", func(ctx context.Context) error {
+			_, err := p.RLock(ctx, "a")
+			return err
+		})
+		require.ErrorIs(w, err, reentrant.ErrOrder)
+		require.NoError(w, outer.Lease().Err())
+		require.NoError(w, outer.Release(ctx), "nothing nests in it any more")
+		require.Empty(w, p.inspect("a").Holders)
+	})
 }
 
 // recovered returns the error that f returns or panics with.
@@ -257,5 +275,23 @@ func TestContextsOfANestedHoldDoNotPileUp(t *testing.T) {
 		require.NoError(w, hold.Release(ctx))
 		require.ErrorIs(w, context.Cause(of), rwlock.ErrReleased)
 		require.NoError(w, outer.Release(ctx))
+	})
+}
+
+// The release of the outermost hold is not waited for.
+func TestTheLastReleaseInTheBackground(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		w.Net.Tuned, w.Net.Way = true, 10*time.Millisecond
+		p := start(w, rwlock.WithBackgroundRelease())
+		p.remote.WarmUp()
+		w.Pass(time.Second)
+		for range 3 {
+			ctx, began := reentrant.WithOwner(w.Ctx), time.Now()
+			outer := must(w)(p.Lock(ctx, "n"))
+			require.NoError(w, must(w)(p.RLock(ctx, "n")).Release(ctx))
+			require.NoError(w, outer.Release(ctx))
+			require.Equal(w, 2*w.Net.Way, time.Since(began))
+			synctest.Wait() // the release has left
+		}
 	})
 }

@@ -167,6 +167,24 @@ func TestACallThatFailsEndsNoOtherHold(t *testing.T) {
 	})
 }
 
+// A hold in which a waiting call is to nest can be released meanwhile. The call takes the lock then.
+func TestAWaitingCallKeepsNoHoldOfAnotherGoroutine(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p, q := start(w), w.Process()
+		ctx, _ := owned(w)
+		a, c := must(w)(p.Lock(ctx, "a")), q.Take("c", rwlock.Write)
+		waits := p.lockAll(ctx, rwlock.Writes("a", "c"))
+		w.UntilWaiting("c", 1)
+		require.NoError(w, a.Release(ctx))
+		require.Empty(w, p.inspect("a").Holders)
+		w.Release(c)
+		m := waits.granted(w)
+		require.Equal(w, 1, m.Holds()[0].Depth())
+		require.NoError(w, m.Holds()[0].Lease().Err())
+		require.NoError(w, m.Release(ctx))
+	})
+}
+
 // A lock that a waiting call has joined can be joined by another goroutine of the owner.
 func TestAJoinedLockIsSharedWhileACallWaits(t *testing.T) {
 	everywhere(t, func(w *world) {

@@ -21,7 +21,7 @@ var combinations = []struct {
 	{rwlock.Write, rwlock.Write, nil},
 	{rwlock.Write, rwlock.Read, nil},
 	{rwlock.Read, rwlock.Read, nil},
-	{rwlock.Read, rwlock.Write, rwlock.ErrUpgrade}, // in another process; see upgrade_test.go
+	{rwlock.Read, rwlock.Write, rwlock.ErrUpgrade}, // in another process; see TestAWriteInsideAReadUpgrades
 }
 
 // The nested hold of one process in the outer hold of another.
@@ -119,6 +119,24 @@ func TestAWriteInsideAReadUpgrades(t *testing.T) {
 			require.NoError(w, outer.Release(ctx))
 			require.Empty(w, p.inspect(name).Holders)
 		}
+	})
+}
+
+// Beside another reader a write inside a read waits, or fails at once where both ask for it.
+func TestAnUpgradeOfAnOwnerWaitsForOtherReaders(t *testing.T) {
+	everywhere(t, func(w *world) {
+		p := start(w)
+		one, _ := owned(w)
+		two, _ := owned(w)
+		first, second := must(w)(p.RLock(one, "a")), must(w)(p.RLock(two, "a"))
+		work := func(context.Context) error { return nil }
+		upgrade := w.Call(one, func(ctx context.Context) error { return p.Do(ctx, "a", work) })
+		w.UntilWaiting("a", 1)
+		_, err := p.Lock(two, "a")
+		require.ErrorIs(w, err, rwlock.ErrUpgrade)
+		require.NoError(w, second.Release(two))
+		require.NoError(w, upgrade.Result())
+		require.NoError(w, first.Release(one))
 	})
 }
 

@@ -322,6 +322,24 @@ func TestAnAdoptedLeaseKeepsItsMinimum(t *testing.T) {
 	})
 }
 
+// The hooks learn of both calls.
+func TestTraceOfAnAdoption(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var d testkit.Trace
+		p := w.Process(d.Option())
+		ticket := detach(w, p.Take("n", rwlock.Write))
+		adopted, err := p.Adopt(w.Ctx, ticket)
+		require.NoError(w, err)
+		w.Release(adopted)
+		_, err = p.Adopt(w.Ctx, ticket)
+		require.ErrorIs(w, err, rwlock.ErrTicket)
+		w.Settle()
+		require.Equal(w, []string{
+			"acquired n", "renewed n", "detached n", "released n", "acquired n", "released n", "failed n",
+		}, reported(&d))
+	})
+}
+
 // A ticket whose hold is gone when the adopter has it released is not adopted, although it had been granted the lock.
 func TestATicketThatRunsOutWhileItIsAdopted(t *testing.T) {
 	inFakeTime(t, func(w *world) {

@@ -102,6 +102,12 @@ var causesOfNoLease = []cause{
 		[]string{`lock "n"`, "mini:6379: ", "connection refused"},
 	},
 	{
+		"nobody to ask for an RWMutex until ctx timed out",
+		func(w *world, p *process) error { p.Die(); return p.RWMutex("n").Lock(w.Soon(5 * time.Second)) },
+		[]error{rwlock.ErrNoQuorum, context.DeadlineExceeded},
+		[]string{`lock "n"`, "mini:6379: ", "connection refused"},
+	},
+	{
 		"nobody answers",
 		func(w *world, p *process) error {
 			p.Link.Hold(testredis.Both)

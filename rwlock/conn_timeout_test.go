@@ -248,8 +248,6 @@ func TestAHandOffToAWaiterThatGaveUpIsReleasedAtOnce(t *testing.T) {
 	})
 }
 
-// No single call makes a server work for as many waiters as there may be.
-
 // Two lockers may share a client that has room for one subscription.
 func TestCloseWithOneBlockingConnection(t *testing.T) {
 	t.Parallel()

@@ -72,6 +72,9 @@ func TestContextsEndWithTheParentOrTheHold(t *testing.T) {
 			request := h.context(context.WithValue(withParent, contextKey("request"), value))
 			require.Equal(w, value, request.Value(contextKey("request")))
 		}
+		require.Nil(w, ctx.Value(contextKey("request")))
+		soon, _ := h.context(w.Soon(time.Hour)).Deadline()
+		require.Equal(w, time.Hour, time.Until(soon), "the deadline of its own parent")
 		child, stop := context.WithCancel(ctx)
 		defer stop()
 		var grandchild context.Context
@@ -266,12 +269,30 @@ func TestWaitingInsideTheOwnSectionIsRefused(t *testing.T) {
 					w.Settle()
 					require.Equal(w, calls, p.Link.Calls("EVALSHA"), "nothing is sent")
 					require.NoError(w, take(ctx, "another"), "%s in %s", entry, around)
+					_, err := p.TryLock(ctx, "n")
+					require.ErrorIs(w, err, rwlock.ErrNotAcquired, "a single attempt does not wait: %s", around)
 					return nil
 				}), "%s in %s", entry, around)
 				cancel()
 			}
 		}
 		w.OnlyTokensLeft()
+	})
+}
+
+// The section is found behind those of other locks, other lockers and foreign fences of the same name.
+func TestTheSectionIsFoundBehindOthers(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, other := w.Process(), w.Process(rwlock.WithPrefix("other"))
+		err := p.Do(w.Ctx, "n", func(ctx context.Context) error {
+			return other.Do(ctx, "n", func(ctx context.Context) error {
+				return p.Do(ctx, "m", func(ctx context.Context) error {
+					ctx = fencing.NewContext(ctx, fencing.Fence{Resource: "n", Token: 7, Mode: fencing.Write})
+					return p.RDo(ctx, "n", func(context.Context) error { panic("entered") })
+				})
+			})
+		})
+		require.ErrorIs(w, err, rwlock.ErrNested)
 	})
 }
 

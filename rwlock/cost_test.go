@@ -350,6 +350,19 @@ func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 	})
 }
 
+// One that is waited for is in use, and one whose waiters have all left is not.
+func TestWaitersPutARWMutexInUse(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		w.Process().Take("n", rwlock.Write)
+		waits := w.Call(w.Soon(time.Second), p.RWMutex("n").Lock)
+		other := p.RWMutex("n", rwlock.WithTTL(time.Second))
+		require.ErrorIs(w, other.TryLock(w.Ctx), rwlock.ErrOption)
+		require.ErrorIs(w, waits.Result(), context.DeadlineExceeded)
+		require.ErrorIs(w, other.TryLock(w.Ctx), rwlock.ErrNotAcquired)
+	})
+}
+
 // spareSections is how often a process hands the lock on while another waits, shortSections how often more if quick.
 const spareSections, shortSections = 16, 112
 

@@ -159,6 +159,25 @@ func TestF11SubscriptionThatIsCutCostsOneRefresh(t *testing.T) {
 	}
 }
 
+// While the connection was away the message went to nobody; the waiter asks as soon as it stands again.
+func TestF11ReconnectWakesEveryone(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		holder := w.Process()
+		p, news := splitProcess(w)
+		held, waiter := holder.Take("n", rwlock.Write), p.Queue("n", rwlock.Write)
+		w.Pass(10*time.Second + 20*time.Millisecond) // a refresh was just now
+		news.Refuse()
+		news.Cut()
+		w.Settle()
+		w.Release(held)
+		require.True(w, waiter.IsWaiting())
+		news.Restore()
+		back := time.Now()
+		waiter.Granted()
+		require.Less(w, waiter.At.Sub(back), w.Refresh()/10)
+	})
+}
+
 // A subscription made for another lock during a waiter's request has missed the grant to it.
 func TestF11ASubscriptionDuringARequest(t *testing.T) {
 	inFakeTime(t, func(w *world) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -50,5 +51,15 @@ func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
 			w.Release(next.Granted())
 		}
 		w.OnlyTokensLeft()
+	})
+}
+
+func TestF24TheLastTokenIsWrittenInFull(t *testing.T) {
+	everywhere(t, func(w *world) {
+		w.Command("HSET", "fencelock:{n}", "t", "9007199254740990")
+		lease := w.Process().Take("n", rwlock.Write)
+		require.Equal(w, fencing.MaxToken, lease.Token())
+		require.Equal(w, "9007199254740991", w.Command("HGET", "fencelock:{n}", "t"))
+		w.Release(lease)
 	})
 }

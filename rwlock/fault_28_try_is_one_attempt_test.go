@@ -53,6 +53,24 @@ var troubles = []struct {
 	},
 }
 
+// Where nothing answers, a try ends with the patience of its client, however long its context lasts.
+func TestF28TryEndsWithThePatienceOfItsClient(t *testing.T) {
+	o := testredis.ClientOption("")
+	patience := 2*o.Dialer.KeepAlive + o.ConnWriteTimeout + o.Dialer.Timeout
+	for _, trouble := range troubles {
+		inFakeTime(t, func(w *world) {
+			p := w.Process()
+			trouble.begin(w, p)
+			w.Settle()
+			start := time.Now()
+			err := p.TryOnce("n")
+			require.ErrorIs(w, err, rwlock.ErrNoQuorum, trouble.name)
+			require.LessOrEqual(w, time.Since(start), patience, trouble.name)
+			trouble.end(w, p)
+		})
+	}
+}
+
 func TestF28TryIsOneAttempt(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		w.Process().Take("n", rwlock.Write)

@@ -246,6 +246,23 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 	})
 }
 
+// A hand-off begins the minimum of the waiter, from its own grant.
+func TestMinHoldOfAHandOff(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const least = 30 * time.Second
+		held := w.Process().Take("n", rwlock.Write)
+		first := w.Process().Queue("n", rwlock.Write, rwlock.WithMinHold(least))
+		second := w.Process().Queue("n", rwlock.Write)
+		w.Pass(5 * time.Second)
+		w.Release(held)
+		released := time.Now()
+		w.Release(first.Granted())
+		w.Release(second.Granted())
+		require.GreaterOrEqual(w, second.At.Sub(released), least)
+		require.Less(w, second.At.Sub(released), least+w.Refresh())
+	})
+}
+
 // The last release of a reentrant owner keeps the name. The owner does not join what it has ended.
 func TestMinHoldOfAReentrantOwner(t *testing.T) {
 	inFakeTime(t, func(w *world) {

@@ -250,6 +250,10 @@ func TestRWMutexDo(t *testing.T) {
 		}
 		require.Equal(w, context.Canceled, mu.Do(w.Ctx, section(rwlock.Write)))
 		require.Equal(w, context.Canceled, mu.RDo(w.Ctx, section(rwlock.Read)))
+		require.NoError(w, mu.RDo(w.Ctx, func(context.Context) error {
+			require.NoError(w, mu.TryRLock(w.Ctx), "together with other readers")
+			return mu.RUnlock(w.Ctx)
+		}))
 		require.Panics(w, func() { _ = mu.Do(w.Ctx, func(context.Context) error { panic("in the section") }) })
 		require.ErrorIs(w, mu.Do(w.Ctx, nil), rwlock.ErrOption)
 		misused := mu.RDo(w.Ctx, func(context.Context) error { return mu.Upgrade(w.Ctx) })
@@ -295,5 +299,59 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.NoError(w, mu.Unlock(w.Ctx))
 		w.OnlyTokensLeft()
+	})
+}
+
+// A downgrade without an answer leaves the caller writing, and one of a lock that is lost leaves it to Unlock.
+func TestADowngradeOfAnRWMutexThatIsNotAnswered(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.Lock(w.Ctx))
+		p.Link.Blackhole(testredis.Both)
+		require.ErrorIs(w, mu.Downgrade(w.Ctx), rwlock.ErrNoQuorum)
+		require.NoError(w, context.Cause(mu.Context(w.Ctx)), "it still writes")
+		w.Pass(w.TTL)
+		require.ErrorIs(w, mu.Downgrade(w.Ctx), rwlock.ErrLost)
+		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
+	})
+}
+
+// An upgrade waits for a reader of its own process no longer than WithMaxWait, and reads on. WithMaxHold counts on.
+func TestAnUpgradeOfAnRWMutexHasItsLimits(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		const limit = 4 * time.Second
+		for want, opt := range map[error]rwlock.MutexOption{
+			rwlock.ErrNotAcquired: rwlock.WithMaxWait(limit), rwlock.ErrLost: rwlock.WithMaxHold(limit),
+		} {
+			mu, began := w.Process().RWMutex(want.Error(), opt), time.Now()
+			require.NoError(w, mu.RLock(w.Ctx))
+			require.NoError(w, mu.RLock(w.Ctx))
+			token, ctx := mu.Token(), mu.Context(w.Ctx)
+			require.ErrorIs(w, mu.Upgrade(w.Ctx), want)
+			require.Equal(w, limit, time.Since(began))
+			require.Equal(w, token, mu.Token())
+			require.Equal(w, want == rwlock.ErrLost, ctx.Err() != nil)
+			require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
+			require.Equal(w, want == rwlock.ErrLost, mu.RUnlock(w.Ctx) != nil)
+		}
+	})
+}
+
+// A loss is told with the token that the section has shown, not with the last one of its block.
+func TestALossOfAnRWMutexIsToldWithTheTokenOfItsSection(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		for name, opts := range map[string][]rwlock.MutexOption{"gone": nil, "limit": {rwlock.WithMaxHold(time.Second)}} {
+			var d testkit.Trace
+			mu := w.Process(d.Option()).RWMutex(name, opts...)
+			require.NoError(w, mu.Lock(w.Ctx))
+			if opts == nil {
+				w.FlushAll()
+			}
+			w.Pass(w.TTL)
+			require.Equal(w, mu.Token(), d.Last("lost").Loss.Token)
+			require.Equal(w, mu.Token(), w.Loss(mu.Unlock(w.Ctx)).Token)
+		}
 	})
 }

@@ -149,8 +149,6 @@ func TestAClosedClientEndsTheWaiting(t *testing.T) {
 	})
 }
 
-// A master that fails is spared dialling, not the protocol: renewals go on, and who asks is in soon.
-
 // Trace tells of a waiter whose Redis cannot be reached, at intervals that grow. Stats counts such waiters.
 func TestUnreachableRedisIsTracedAndCounted(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -315,5 +313,22 @@ func TestWithoutMessagesTheIntervalGrows(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.Zero(t, handOff(5*time.Millisecond), "messages have come back")
 		require.Error(t, <-told)
+	})
+}
+
+// A server that has died is not told of as one whose messages do not arrive; nor when it is back.
+func TestADeadServerIsNotOneWithoutMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		locker, told := withoutMessages(t, mini.Client(t))
+		mu := locker.RWMutex("n") // it listens
+		require.NoError(t, mu.Lock(t.Context()))
+		time.Sleep(time.Second)
+		require.NoError(t, mu.Unlock(t.Context()), "answered after the connection for messages was made")
+		mini.Stop()
+		time.Sleep(time.Minute)
+		mini.Recover()
+		time.Sleep(time.Minute)
+		require.Empty(t, told)
 	})
 }

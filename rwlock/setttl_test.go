@@ -216,8 +216,6 @@ func TestSetTTLRefuses(t *testing.T) {
 	})
 }
 
-// A hand-off lasts for a claim until it is confirmed, which is tried again by what is left, however long the TTL.
-
 // A lease without renewal lasts for its TTL also where the lock was handed to it, once that is confirmed.
 func TestAHandOffWithoutRenewalLastsForItsTTL(t *testing.T) {
 	inFakeTime(t, func(w *world) {
@@ -431,6 +429,22 @@ func TestDeadlineOfAnEndedLeaseIsZero(t *testing.T) {
 			})
 		})
 	}
+}
+
+// So has a section of an RWMutex whose process keeps the lock, and one that has reached its limit.
+func TestDeadlineOfAnEndedSectionIsZero(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		m := w.Process().RWMutex("n", rwlock.WithLinger(time.Hour), rwlock.WithMaxHold(time.Minute))
+		for _, end := range []func(){func() { require.NoError(w, m.Unlock(w.Ctx)) }, func() { w.Pass(time.Minute) }} {
+			require.NoError(w, m.Lock(w.Ctx))
+			ctx := m.Context(w.Ctx)
+			deadline, _ := fencing.Deadline(ctx, "n")
+			require.Positive(w, time.Until(deadline))
+			end()
+			requireDeadline(w, ctx, time.Time{})
+		}
+		require.ErrorIs(w, m.Unlock(w.Ctx), rwlock.ErrLost)
+	})
 }
 
 func requireDeadline(w *world, ctx context.Context, want time.Time) {

@@ -28,6 +28,7 @@ func maxHold(w *world) {
 	}
 	loss := w.Loss(lease.Err())
 	require.Equal(w, rwlock.ReasonMaxHold, loss.Reason)
+	require.Equal(w, limit, loss.Limit)
 	require.Equal(w, lease.Token(), loss.Token)
 	require.Equal(w, "n", loss.Name)
 	require.Positive(w, p.Stats().Renewed, "it lived longer than its TTL")
@@ -45,6 +46,7 @@ func withoutRenewal(w *world) {
 	w.UntilOver(lease)
 	over := time.Since(start)
 	require.Equal(w, rwlock.ReasonExpired, w.Loss(lease.Err()).Reason)
+	require.Equal(w, w.Short, w.Loss(lease.Err()).Limit)
 	if w.Mini != nil {
 		drift := w.Short/100 + 2*time.Millisecond
 		require.Equal(w, w.Short-drift, over)

@@ -220,6 +220,45 @@ func TestALeaseAtRiskIsReportedOnce(t *testing.T) {
 	})
 }
 
+// What ends as agreed is at no risk.
+func TestWhatEndsAsAgreedIsAtNoRisk(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		for name, c := range map[string]struct {
+			opt  rwlock.LockOption
+			risk int
+		}{
+			"without renewal": {rwlock.WithoutRenewal(), 0},
+			"bounded":         {rwlock.WithMaxHold(w.TTL * 9 / 10), 0},
+			"renewed":         {rwlock.WithMeta(""), 1},
+		} {
+			var d testkit.Trace
+			p := w.Process(d.Option())
+			lease := p.Take(name, rwlock.Write, c.opt)
+			p.Link.Blackhole(testredis.Both)
+			w.UntilOver(lease)
+			w.Settle()
+			require.Len(w, atRisk(&d), c.risk, name)
+		}
+	})
+}
+
+// A hand-off that is not confirmed is at risk long before its TTL is.
+func TestAHandOffAtRiskIsReported(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var d testkit.Trace
+		p := w.Process(d.Option())
+		held := w.Process().Take("n", rwlock.Write)
+		next := p.Queue("n", rwlock.Write, rwlock.WithTTL(time.Minute))
+		w.Release(held)
+		lease := next.Granted()
+		p.Link.Hold(testredis.Both)
+		w.UntilOver(lease)
+		w.Settle()
+		require.Len(w, atRisk(&d), 1)
+		require.Equal(w, w.Claim()/3, atRisk(&d)[0].Round(time.Millisecond))
+	})
+}
+
 // A lease that was not to be renewed ends as planned: that is no loss in the counters and in the log.
 func TestAPlannedEndIsNotCountedAsLost(t *testing.T) {
 	inFakeTime(t, func(w *world) {

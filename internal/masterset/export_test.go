@@ -17,9 +17,6 @@ func NewClient(longestTTL time.Duration, masters ...Server) *Client {
 	return &Client{view{masters: masters, longestTTL: longestTTL, history: newHistory(len(masters))}}
 }
 
-// Rules returns the rules as the marker stores them.
-func (c *Client) Rules() string { return c.view.rules() }
-
 // Answer is the reply of marker.lua as text.
 type Answer struct {
 	Fields []string
@@ -57,21 +54,12 @@ func findings(all []finding) []Finding {
 
 // Judge returns the findings, and why the set must not be used.
 func (c *Client) Judge(answers ...Answer) ([]Finding, error) {
-	all := c.judge(answers)
-	return findings(all), c.view.refusal(all)
-}
-
-func (c *Client) judge(answers []Answer) []finding {
 	replies := make([]reply, len(answers))
 	for i, a := range answers {
 		replies[i] = a.reply()
 	}
-	return c.view.judge(replies)
-}
-
-// Conclude returns what follows from a look.
-func (c *Client) Conclude(answers ...Answer) string {
-	return [...]string{leave: "leave", found: "found", admit: "admit"}[c.view.conclude(c.judge(answers))]
+	all := c.view.judge(replies)
+	return findings(all), c.view.refusal(all)
 }
 
 // ValidateAlone returns why a server must not be a single master.

@@ -333,15 +333,6 @@ func (p *Process) Section(name string, opts ...rwlock.LockOption) {
 	p.W.Release(p.Take(name, rwlock.Write, opts...))
 }
 
-// TrySection takes the lock and gives it back, and returns what failed.
-func (p *Process) TrySection(ctx context.Context, name string) error {
-	lease, err := p.Lock(ctx, name)
-	if err != nil {
-		return err
-	}
-	return lease.Release(p.W.Ctx)
-}
-
 // WarmUp lets the process connect, and the masters learn the scripts, so that each request is one command from now on.
 func (p *Process) WarmUp() {
 	p.W.Helper()
