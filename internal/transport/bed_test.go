@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -34,13 +35,16 @@ var (
 // bed is a master and what it is embedded in.
 type bed struct {
 	*transport.Master
+	outcomes
 	t       testing.TB
 	cfg     *transport.Config
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
 	aside   atomic.Int64 // calls that another goroutine than their caller's has sent
 	closed  atomic.Bool  // nothing is spawned any more
+	mini    *testredis.Mini
 	link    *testredis.Link
+	client  *tuned // nil for a client that does not count its connections
 	heard   chan string
 	listens chan struct{}
 	down    chan error
@@ -72,10 +76,66 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 	for _, change := range changes {
 		change(b.cfg)
 	}
+	b.client, _ = client.(*tuned)
 	b.Master = transport.NewMaster(b.cfg, 0, watching(client))
 	b.tasks.Go(b.Run)
 	t.Cleanup(b.stop)
 	return b
+}
+
+// inBed runs a test in fake time with a master over a link of its own.
+func inBed(t *testing.T, test func(t *testing.T, b *bed), changes ...func(*transport.Config)) {
+	inBedOf(t, func(t *testing.T, link *testredis.Link) rueidis.Client { return link.Client(t) }, test, changes...)
+}
+
+// inTunedBed is inBed with a client that counts its connections.
+func inTunedBed(t *testing.T, test func(t *testing.T, b *bed), changes ...func(*transport.Config)) {
+	inBedOf(t, func(t *testing.T, link *testredis.Link) rueidis.Client { return dial(t, link.Option()) }, test, changes...)
+}
+
+// inBedOf is inBed with that client.
+func inBedOf(
+	t *testing.T, client func(*testing.T, *testredis.Link) rueidis.Client,
+	test func(t *testing.T, b *bed), changes ...func(*transport.Config),
+) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := testredis.NewMini(t)
+		link := mini.NewLink()
+		b := newBed(t, client(t, link), changes...)
+		b.mini, b.link = mini, link
+		test(t, b)
+	})
+}
+
+// ofMode returns the client of a link that says of itself that it is of another kind.
+func ofMode(mode rueidis.ClientMode) func(*testing.T, *testredis.Link) rueidis.Client {
+	return func(t *testing.T, link *testredis.Link) rueidis.Client { return &modeClient{link.Client(t), mode} }
+}
+
+// evaluation is a script call that reached the server.
+type evaluation struct {
+	command    string // EVALSHA or EVAL
+	keys, args []string
+}
+
+// evaluations notes the script calls that arrive, and returns those since it was called last.
+func (b *bed) evaluations() (take func() []evaluation) {
+	var mu sync.Mutex
+	var all []evaluation
+	b.link.OnCommand(func(cmd []string) {
+		if cmd[0] == "EVALSHA" || cmd[0] == "EVAL" {
+			n, _ := strconv.Atoi(cmd[2])
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, evaluation{cmd[0], cmd[3 : 3+n], cmd[3+n:]})
+		}
+	})
+	return func() (taken []evaluation) {
+		mu.Lock()
+		defer mu.Unlock()
+		taken, all = all, nil
+		return taken
+	}
 }
 
 // callers is the key of a context's value: whether its caller itself sends with it.
@@ -131,8 +191,10 @@ func (b *bed) home() *transport.Node { return b.At("") }
 
 func (b *bed) Failing() bool { return b.home().Failing() }
 
-func (b *bed) Backoff(now time.Duration) (until time.Duration, cause error) {
-	return b.home().Backoff(now)
+// Backoff returns how long background work waits from now on, and the failure that it waits for.
+func (b *bed) Backoff() (wait time.Duration, cause error) {
+	until, cause := b.home().Backoff(b.now().Mono)
+	return until - b.now().Mono, cause
 }
 
 func (b *bed) MaxServerTime(now clock.Instant) (micros int64, known bool) {

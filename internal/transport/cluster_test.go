@@ -13,25 +13,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// clusterBed is a master over servers that share the slots, once it knows them.
-func clusterBed(t *testing.T, n int) (*bed, *fakeCluster) {
-	c := newFakeCluster(t, n)
-	b := newBed(t, c)
-	synctest.Wait()
-	require.EqualValues(t, 1, b.moves.Load(), "it knows the slots")
-	return b, c
+// inCluster runs a test in fake time with a master over n servers that share the slots, once it knows them.
+func inCluster(t *testing.T, n int, test func(t *testing.T, b *bed, c *fakeCluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster(t, n)
+		b := newBed(t, c)
+		synctest.Wait()
+		require.EqualValues(t, 1, b.moves.Load(), "it knows the slots")
+		test(t, b, c)
+	})
 }
 
 // post sends a call for the lock of that number, and returns its end.
 func (b *bed) post(id int) <-chan outcome {
 	ended := make(chan outcome, 2)
-	var done outcomes
-	call := done.call(id, true)
+	call := b.call(id, true)
 	call.To = transport.ReceiverFunc(func(r rueidis.RedisResult, sent clock.Instant) {
 		ended <- outcome{id: id, err: r.Error(), sent: sent}
 	})
@@ -40,8 +40,7 @@ func (b *bed) post(id int) <-chan outcome {
 }
 
 func TestEachKeyHasTheNodeOfItsSlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, c := clusterBed(t, 3)
+	inCluster(t, 3, func(t *testing.T, b *bed, c *fakeCluster) {
 		for i := range 3 {
 			key := keysOf(strconv.Itoa(c.lockOn(i)))[0]
 			require.Equal(t, c.addr(i), b.At(key).Addr())
@@ -55,17 +54,7 @@ func TestEachKeyHasTheNodeOfItsSlot(t *testing.T) {
 // In a Cluster a call names all keys that its script may touch, so that a server refuses it while they move. The call
 // that follows names the lock twice.
 func TestACallInAClusterNamesItsKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		link := mini.NewLink()
-		var named [][]string
-		link.OnCommand(func(cmd []string) {
-			if cmd[0] == "EVALSHA" || cmd[0] == "EVAL" {
-				n, _ := strconv.Atoi(cmd[2])
-				named = append(named, cmd[3:3+n])
-			}
-		})
-		b := newBed(t, &modeClient{link.Client(t), rueidis.ClientModeCluster})
+	inBedOf(t, ofMode(rueidis.ClientModeCluster), func(t *testing.T, b *bed) {
 		b.mustDo()
 		lock := keysOf("1")[0]
 		do := func(s *transport.Script, args ...string) {
@@ -73,10 +62,10 @@ func TestACallInAClusterNamesItsKeys(t *testing.T) {
 			require.NoError(t, r.Error())
 		}
 		do(renew, hold(1), "60000", "1") // the server knows both scripts from here on
-		named = nil
+		arrived := b.evaluations()
 		do(refresh, "-")
 		do(renew, hold(1), "60000", "1")
-		mini.Miniredis().Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
+		b.mini.Miniredis().Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
 			moves := strings.HasPrefix(cmd, "EVAL") && args[2] != args[3]
 			if moves {
 				peer.WriteError("TRYAGAIN Multiple keys request during rehashing of slot")
@@ -84,24 +73,26 @@ func TestACallInAClusterNamesItsKeys(t *testing.T) {
 			return moves
 		})
 		do(renew, hold(1), "60000", "1")
+		var named [][]string
+		for _, e := range arrived() {
+			named = append(named, e.keys)
+		}
 		all := []string{lock, lock + ":h", lock + ":q", lock + ":x"}
 		require.Equal(t, [][]string{all, all[:2], all[:2], {lock, lock}}, named)
 	})
 }
 
 func TestAFrozenNodeHoldsUpNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, c := clusterBed(t, 3)
+	inCluster(t, 3, func(t *testing.T, b *bed, c *fakeCluster) {
 		for i := range 3 {
 			require.NoError(t, (<-b.post(c.lockOn(i))).err)
 		}
 		c.minis[1].Freeze()
 		defer c.minis[1].Thaw()
-		var renewals outcomes
 		stuck := b.post(c.lockOn(1))
 		for i, id := range []int{c.lockOn(0), c.lockOn(1), c.lockOn(2)} {
-			r := renewals.renewal(b, id, 7, time.Minute)
-			r.Done = renewals.renewed(i)
+			r := b.renewal(id, 7, time.Minute)
+			r.Done = b.renewed(i)
 			b.Renew(r)
 		}
 		for range 100 {
@@ -112,7 +103,7 @@ func TestAFrozenNodeHoldsUpNoOther(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		var renewed []int
-		for _, o := range renewals.take() {
+		for _, o := range b.take() {
 			require.NoError(t, o.err)
 			renewed = append(renewed, o.id)
 		}
@@ -127,8 +118,7 @@ func TestAFrozenNodeHoldsUpNoOther(t *testing.T) {
 
 // A call that a server redirects is answered by the one that has the slot, and the next one goes there at once.
 func TestARedirectedCallIsSentOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, c := clusterBed(t, 3)
+	inCluster(t, 3, func(t *testing.T, b *bed, c *fakeCluster) {
 		id := c.lockOn(0)
 		keys := keysOf(strconv.Itoa(id))
 		_, _ = b.Do(context.Background(), refresh, keys, wire.Vote{}, []string{"-"})
@@ -153,8 +143,7 @@ func TestARedirectedCallIsSentOn(t *testing.T) {
 
 // What waits for a server that has no slots any more goes to those that have them; what it does not answer ends.
 func TestANodeWithoutSlotsHandsOnWhatItHas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, c := clusterBed(t, 3)
+	inCluster(t, 3, func(t *testing.T, b *bed, c *fakeCluster) {
 		id, other := c.lockOn(0), c.lockOn(2)
 		require.NoError(t, (<-b.post(id)).err)
 		c.minis[0].Freeze()
@@ -184,15 +173,14 @@ func TestANodeWithoutSlotsHandsOnWhatItHas(t *testing.T) {
 const batchesAtOnce = 4
 
 func TestTheSlotsAreAskedForOnlyWhileThereAreCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, c := clusterBed(t, 2)
+	inCluster(t, 2, func(t *testing.T, b *bed, c *fakeCluster) {
 		time.Sleep(time.Hour)
-		require.Equal(t, 1, c.timesAsked())
+		require.EqualValues(t, 1, c.asked.Load())
 		for range 60 {
 			require.NoError(t, (<-b.post(c.lockOn(0))).err)
 			time.Sleep(time.Second)
 		}
-		require.LessOrEqual(t, c.timesAsked(), 2+60/5)
+		require.LessOrEqual(t, c.asked.Load(), int64(2+60/5))
 	})
 }
 
@@ -200,8 +188,7 @@ func TestTheSlotsAreAskedForOnlyWhileThereAreCalls(t *testing.T) {
 // to it soon after that, and not only with the next periodic look at the slots. A client that never connects to it is
 // not asked for the slots more often than that.
 func TestAServerThatTheClientConnectsToLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, c := clusterBed(t, 3)
+	inCluster(t, 3, func(t *testing.T, b *bed, c *fakeCluster) {
 		call := func(lock int) {
 			t.Helper()
 			require.NoError(t, (<-b.post(lock)).err)
@@ -214,31 +201,30 @@ func TestAServerThatTheClientConnectsToLater(t *testing.T) {
 		c.move(0, 2)
 		call(first)
 		time.Sleep(300 * time.Millisecond)
-		routed := c.timesRouted()
+		routed := c.routed.Load()
 		call(first)
-		require.Equal(t, routed+1, c.timesRouted(), "the client of the Cluster sent it")
+		require.Equal(t, routed+1, c.routed.Load(), "the client of the Cluster sent it")
 		c.hide()
 		time.Sleep(time.Second)
 		call(first)
-		require.Equal(t, routed+1, c.timesRouted(), "it was sent to the server itself")
+		require.Equal(t, routed+1, c.routed.Load(), "it was sent to the server itself")
 
 		c.hide(0)
 		c.move(2, 0)
 		call(first)
 		time.Sleep(10 * time.Second)
-		asked := c.timesAsked()
+		asked := c.asked.Load()
 		for range 60 {
 			call(first)
 			time.Sleep(time.Second)
 		}
-		require.LessOrEqual(t, c.timesAsked()-asked, 2+60/5)
+		require.LessOrEqual(t, c.asked.Load()-asked, int64(2+60/5))
 	})
 }
 
 // A Cluster without sharded messages is listened to once, for all its nodes.
 func TestAClusterWithoutShardedMessages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, c := clusterBed(t, 3) // miniredis does not know SSUBSCRIBE
+	inCluster(t, 3, func(t *testing.T, b *bed, c *fakeCluster) { // miniredis does not know SSUBSCRIBE
 		key := keysOf(strconv.Itoa(c.lockOn(1)))[0]
 		moves := b.moves.Load()
 		b.Listen(key)
@@ -253,15 +239,13 @@ func TestAClusterWithoutShardedMessages(t *testing.T) {
 
 // A server that does not know a script even where it was sent whole refuses the call.
 func TestAServerThatNeverKnowsAScript(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		mini.Miniredis().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+	inTunedBed(t, func(t *testing.T, b *bed) {
+		b.mini.Miniredis().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
 			if strings.HasPrefix(cmd, "EVAL") {
 				c.WriteError("NOSCRIPT No matching script")
 			}
 			return strings.HasPrefix(cmd, "EVAL")
 		})
-		b := newBed(t, dial(t, mini.Option()))
 		end := b.post(0)
 		synctest.Wait()
 		require.Len(t, end, 1)

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
@@ -39,37 +38,36 @@ func TestACallersEndClosesNobodysConnection(t *testing.T) {
 	})
 }
 
+type steps []func(*testing.T, *bed)
+
 func TestACallerSendsByItselfOnlyWhereItNeedNotDial(t *testing.T) {
 	for name, test := range map[string]struct {
 		client string
 		warm   int
-		then   func(*testing.T, *bed)
+		then   steps
 		aside  bool
 	}{
 		"first call":                        {"from rwlock.Dial", 0, nil, true},
 		"answered a moment ago":             {"from rwlock.Dial", 1, nil, false},
-		"answered some time ago":            {"from rwlock.Dial", 1, wait, true},
-		"another's call was not":            {"from rwlock.Dial", 1, unanswered, true},
+		"answered some time ago":            {"from rwlock.Dial", 1, steps{wait}, true},
+		"another's call was not":            {"from rwlock.Dial", 1, steps{unanswered}, true},
 		"several connections, not warm":     {"plain", 63, nil, true},
 		"several connections, warm":         {"plain", 64, nil, false},
-		"unanswered, and answered since":    {"from rwlock.Dial", 1, recovered, false},
-		"a call failed":                     {"from rwlock.Dial", 1, failed, true},
-		"a call of the pipeline failed":     {"from rwlock.Dial", 1, failedInPipeline, true},
-		"several, few answers since":        {"plain", 64, recovered, true},
-		"several, few since a failure":      {"plain", 64, failedAndRecovered, true},
-		"several, few since the pipeline's": {"plain", 64, failedInPipelineAndRecovered, true},
-		"several, and one has failed":       {"plain", 64, unanswered, true},
+		"unanswered, and answered since":    {"from rwlock.Dial", 1, steps{unanswered, answered}, false},
+		"a call failed":                     {"from rwlock.Dial", 1, steps{failed}, true},
+		"a call of the pipeline failed":     {"from rwlock.Dial", 1, steps{failedInPipeline}, true},
+		"several, few answers since":        {"plain", 64, steps{unanswered, answered}, true},
+		"several, few since a failure":      {"plain", 64, steps{failed, answered}, true},
+		"several, few since the pipeline's": {"plain", 64, steps{failedInPipeline, answered}, true},
+		"several, and one has failed":       {"plain", 64, steps{unanswered}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				link := testredis.NewMini(t).NewLink()
-				b := newBed(t, clients[test.client](t, link))
-				b.link = link
+			inBedOf(t, clients[test.client], func(t *testing.T, b *bed) {
 				for range test.warm {
 					b.mustDo()
 				}
-				if test.then != nil {
-					test.then(t, b)
+				for _, then := range test.then {
+					then(t, b)
 				}
 				before := b.aside.Load()
 				b.mustDo()
@@ -81,16 +79,13 @@ func TestACallerSendsByItselfOnlyWhereItNeedNotDial(t *testing.T) {
 
 func wait(*testing.T, *bed) { time.Sleep(100 * time.Millisecond) }
 
+func answered(_ *testing.T, b *bed) { b.mustDo() }
+
 // unanswered is a call whose caller had no time.
 func unanswered(t *testing.T, b *bed) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorIs(t, b.do(ctx), context.Canceled)
-}
-
-func recovered(t *testing.T, b *bed) {
-	unanswered(t, b)
-	b.mustDo()
 }
 
 // failed is a call whose connection broke before its reply.
@@ -100,33 +95,20 @@ func failed(t *testing.T, b *bed) {
 	time.Sleep(urgentGap)
 }
 
-func failedAndRecovered(t *testing.T, b *bed) {
-	failed(t, b)
-	b.mustDo()
-}
-
 func failedInPipeline(t *testing.T, b *bed) {
 	b.link.DropNextReply(testredis.Named("EVALSHA"))
-	var done outcomes
-	b.Post(done.call(0, true))
+	b.Post(b.call(0, true))
 	synctest.Wait()
-	require.Error(t, done.take()[0].err)
+	require.Error(t, b.take()[0].err)
 	time.Sleep(urgentGap)
 }
 
-func failedInPipelineAndRecovered(t *testing.T, b *bed) {
-	failedInPipeline(t, b)
-	b.mustDo()
-}
-
 func TestALostSubscriptionMeansThatTheConnectionMayBeLostToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, clients["from rwlock.Dial"](t, link))
+	inBedOf(t, clients["from rwlock.Dial"], func(t *testing.T, b *bed) {
 		b.Listen("")
 		<-b.listens
 		b.mustDo()
-		link.Cut()
+		b.link.Cut()
 		synctest.Wait()
 		before := b.aside.Load()
 		_ = b.do(context.Background())
@@ -135,31 +117,28 @@ func TestALostSubscriptionMeansThatTheConnectionMayBeLostToo(t *testing.T) {
 }
 
 func TestAMachineThatWasSuspendedHasNoConnectionToTrust(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var slept atomic.Int64 // senders read the clock at any moment
-		system := clock.System()
-		client := clients["from rwlock.Dial"](t, testredis.NewMini(t).NewLink())
-		b := newBed(t, client, func(cfg *transport.Config) {
-			cfg.Clock = func() (time.Duration, time.Time) {
-				mono, wall := system()
-				return mono, wall.Add(time.Duration(slept.Load()))
-			}
-		})
+	var slept atomic.Int64 // senders read the clock at any moment
+	inBedOf(t, clients["from rwlock.Dial"], func(t *testing.T, b *bed) {
 		b.mustDo()
 		before := b.aside.Load()
 		slept.Store(int64(time.Hour))
 		b.mustDo()
 		require.Greater(t, b.aside.Load(), before)
+	}, func(cfg *transport.Config) {
+		system := cfg.Clock
+		cfg.Clock = func() (time.Duration, time.Time) {
+			mono, wall := system()
+			return mono, wall.Add(time.Duration(slept.Load()))
+		}
 	})
 }
 
 // A replica that is away is waited for once. Calls after that are refused unsent, until it has caught up.
 func TestAReplicaThatIsAwayIsWaitedForOnce(t *testing.T) {
 	const timeout = time.Second
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
+	inBed(t, func(t *testing.T, b *bed) {
 		var away atomic.Bool
-		mini.Miniredis().Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
+		b.mini.Miniredis().Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
 			switch {
 			case cmd != "WAIT":
 			case !away.Load():
@@ -172,16 +151,13 @@ func TestAReplicaThatIsAwayIsWaitedForOnce(t *testing.T) {
 			}
 			return cmd == "WAIT"
 		})
-		link := mini.NewLink()
-		b := newBed(t, link.Client(t), func(cfg *transport.Config) { cfg.Replicas, cfg.ReplicaTimeout = 1, timeout })
 		call := func(id int) (took time.Duration, err error) {
-			var done outcomes
-			c := done.call(id, true)
+			c := b.call(id, true)
 			c.Replicated = true
 			begun := b.now().Mono
 			b.Post(c)
 			require.Eventually(t, func() bool {
-				all := done.take()
+				all := b.take()
 				if len(all) > 0 {
 					err = all[0].err
 				}
@@ -200,7 +176,7 @@ func TestAReplicaThatIsAwayIsWaitedForOnce(t *testing.T) {
 		require.ErrorAs(t, err, &short)
 		require.False(t, transport.DidNotRun(err))
 		require.GreaterOrEqual(t, took, timeout)
-		sent := link.Calls("EVALSHA")
+		sent := b.link.Calls("EVALSHA")
 		for id := range 3 {
 			took, err = call(2 + id)
 			require.ErrorAs(t, err, &short)
@@ -208,10 +184,10 @@ func TestAReplicaThatIsAwayIsWaitedForOnce(t *testing.T) {
 			require.ErrorContains(t, err, "0 of 1 required replicas")
 			require.Less(t, took, timeout/10)
 		}
-		require.Equal(t, sent, link.Calls("EVALSHA"))
+		require.Equal(t, sent, b.link.Calls("EVALSHA"))
 		require.False(t, b.Failing(), "the server answers")
 		away.Store(false)
 		mustConfirm(5)
 		mustConfirm(6)
-	})
+	}, func(cfg *transport.Config) { cfg.Replicas, cfg.ReplicaTimeout = 1, timeout })
 }

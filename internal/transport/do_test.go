@@ -52,14 +52,12 @@ func TestACallerLeavesWhenItsContextEnds(t *testing.T) {
 	for name, client := range clients {
 		for _, warm := range []int{0, 1, 200} {
 			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					mini := testredis.NewMini(t)
-					b := newBed(t, client(t, mini.NewLink()))
+				inBedOf(t, client, func(t *testing.T, b *bed) {
 					for range warm {
 						b.mustDo()
 					}
-					mini.Freeze()
-					defer mini.Thaw()
+					b.mini.Freeze()
+					defer b.mini.Thaw()
 					for range 10 {
 						ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 						begun := time.Now()
@@ -74,26 +72,19 @@ func TestACallerLeavesWhenItsContextEnds(t *testing.T) {
 }
 
 func TestWhatACallerLeavesBehindIsItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		link := mini.NewLink()
-		b := newBed(t, link.Client(t))
-		mini.Freeze()
+	inBed(t, func(t *testing.T, b *bed) {
+		b.mini.Freeze()
 		keys, args := keysOf("mine"), []string{"-"}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		b.Do(ctx, refresh, keys, wire.Vote{}, args)
-		var seen []string
-		link.OnCommand(func(cmd []string) {
-			if cmd[0] == "EVALSHA" || cmd[0] == "EVAL" {
-				seen = append(seen, cmd[3])
-			}
-		})
+		arrived := b.evaluations()
 		copy(keys, keysOf("another's"))
-		mini.Thaw()
+		b.mini.Thaw()
 		synctest.Wait()
-		mine := keysOf("mine")[0]
-		require.Equal(t, []string{mine, mine}, seen, "by digest, and then whole")
+		seen := arrived()
+		require.Len(t, seen, 2, "by digest, and then whole")
+		require.Equal(t, [][]string{keysOf("mine"), keysOf("mine")}, [][]string{seen[0].keys, seen[1].keys})
 	})
 }
 
@@ -118,25 +109,21 @@ func TestACallerThatWaitsLongIsToldOf(t *testing.T) {
 }
 
 func TestAServerThatForgotItsScriptsGetsTheSource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		b := newBed(t, mini.Client(t))
+	inBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
-		require.Equal(t, 1, mini.Calls("EVAL"))
+		require.Equal(t, 1, b.mini.Calls("EVAL"))
 		b.mustDo()
-		require.Equal(t, 1, mini.Calls("EVAL"))
-		mini.FlushScripts()
+		require.Equal(t, 1, b.mini.Calls("EVAL"))
+		b.mini.FlushScripts()
 		b.mustDo()
-		require.Equal(t, 2, mini.Calls("EVAL"))
-		require.Equal(t, 3, mini.Calls("EVALSHA"))
+		require.Equal(t, 2, b.mini.Calls("EVAL"))
+		require.Equal(t, 3, b.mini.Calls("EVALSHA"))
 	})
 }
 
 func TestTrustIsCountedFromTheRequestThatRan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		link.Delay(10 * time.Millisecond)
+	inBed(t, func(t *testing.T, b *bed) {
+		b.link.Delay(10 * time.Millisecond)
 		begun := b.now().Mono
 		_, sent := b.Do(context.Background(), refresh, keysOf("any"), wire.Vote{}, nil)
 		require.Equal(t, 20*time.Millisecond, sent.Mono-begun, "that with the source")
@@ -147,12 +134,10 @@ func TestTrustIsCountedFromTheRequestThatRan(t *testing.T) {
 }
 
 func TestTheTimeLimitOfADialIsNotTheCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
+	inBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
-		link.Blackhole(testredis.Both)
-		link.Cut()
+		b.link.Blackhole(testredis.Both)
+		b.link.Cut()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -160,7 +145,7 @@ func TestTheTimeLimitOfADialIsNotTheCallers(t *testing.T) {
 		require.Error(t, err)
 		require.False(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled), "%v", err)
 		require.ErrorContains(t, err, "not connected: dial timed out after 1s")
-		link.Restore()
+		b.link.Restore()
 	})
 }
 
@@ -168,6 +153,10 @@ func TestTheTimeLimitOfADialIsNotTheCallers(t *testing.T) {
 type brokenClient struct {
 	rueidis.Client
 	err error
+}
+
+func brokenBy(err error) func(*testing.T, *testredis.Link) rueidis.Client {
+	return func(t *testing.T, link *testredis.Link) rueidis.Client { return &brokenClient{link.Client(t), err} }
 }
 
 func (c *brokenClient) Do(context.Context, rueidis.Completed) rueidis.RedisResult {

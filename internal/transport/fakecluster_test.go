@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2/server"
@@ -21,14 +22,13 @@ type fakeCluster struct {
 	rueidis.Client // any of them
 	t              testing.TB
 	minis          []*testredis.Mini
-	links          []*testredis.Link
 	clients        []rueidis.Client
 
 	mu     sync.Mutex
 	owners [16384]int
-	asked  int             // how often for the slots
-	routed int             // calls that were left to the client of the Cluster
 	hidden map[string]bool // servers that the client of the Cluster has not connected to
+	asked  atomic.Int64    // how often for the slots
+	routed atomic.Int64    // calls that were left to the client of the Cluster
 }
 
 // newFakeCluster gives each of n servers as many slots as the others.
@@ -43,9 +43,7 @@ func newFakeCluster(t testing.TB, n int) *fakeCluster {
 		mini.Miniredis().Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
 			return c.before(i, peer, cmd, args)
 		})
-		link := mini.NewLink()
-		c.minis, c.links = append(c.minis, mini), append(c.links, link)
-		c.clients = append(c.clients, dial(t, link.Option()))
+		c.minis, c.clients = append(c.minis, mini), append(c.clients, dial(t, mini.Option()))
 	}
 	c.Client = c.clients[0]
 	return c
@@ -59,7 +57,7 @@ func (c *fakeCluster) before(i int, peer *server.Peer, cmd string, args []string
 	defer c.mu.Unlock()
 	switch {
 	case cmd == "CLUSTER" && strings.EqualFold(args[0], "slots"):
-		c.asked++
+		c.asked.Add(1)
 		c.writeSlots(peer)
 		return true
 	case (cmd == "EVALSHA" || cmd == "EVAL") && args[1] != "0":
@@ -89,10 +87,9 @@ func (c *fakeCluster) writeSlots(peer *server.Peer) {
 		peer.WriteInt(first)
 		peer.WriteInt(last)
 		peer.WriteLen(3)
-		host, port, _ := strings.Cut(c.addr(c.owners[first]), ":")
-		number, _ := strconv.Atoi(port)
+		host, _, _ := strings.Cut(c.addr(c.owners[first]), ":")
 		peer.WriteBulk(host)
-		peer.WriteInt(number)
+		peer.WriteInt(6379)
 		peer.WriteBulk("id")
 	}
 }
@@ -105,13 +102,6 @@ func (c *fakeCluster) hide(servers ...int) {
 	for _, i := range servers {
 		c.hidden[c.addr(i)] = true
 	}
-}
-
-// timesRouted returns how many calls were left to the client of the Cluster.
-func (c *fakeCluster) timesRouted() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.routed
 }
 
 // move gives all slots of one server to another.
@@ -129,7 +119,7 @@ func (c *fakeCluster) move(from, to int) {
 func (c *fakeCluster) client(cmd rueidis.Completed) rueidis.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.routed++
+	c.routed.Add(1)
 	args := cmd.Commands()
 	return c.clients[c.owners[transport.SlotOf(args[3])]]
 }
@@ -170,10 +160,4 @@ func (c *fakeCluster) lockOn(i int) int {
 	}
 	require.Fail(c.t, "no lock found", "server %d", i)
 	return -1
-}
-
-func (c *fakeCluster) timesAsked() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.asked
 }

@@ -22,32 +22,24 @@ import (
 var release = transport.NewScript(scripts.Release, "").Grouped()
 
 // members counts the keys of the script calls that arrive, one count for each call.
-func members(link *testredis.Link) func() []int {
-	var mu sync.Mutex
-	var all []int
-	link.OnCommand(func(cmd []string) {
-		if cmd[0] == "EVALSHA" || cmd[0] == "EVAL" {
-			keys, _ := strconv.Atoi(cmd[2])
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, keys)
+func members(b *bed) func() []int {
+	arrived := b.evaluations()
+	return func() (all []int) {
+		for _, e := range arrived() {
+			all = append(all, len(e.keys))
 		}
-	})
-	return func() []int {
-		mu.Lock()
-		defer mu.Unlock()
-		taken := all
-		all = nil
-		return taken
+		return all
 	}
 }
 
 // statuses gets what became of posted acquires and releases.
 type statuses struct {
-	t  testing.TB
+	b  *bed
 	mu sync.Mutex
 	of map[int]wire.Status
 }
+
+func newStatuses(b *bed) *statuses { return &statuses{b: b, of: map[int]wire.Status{}} }
 
 func (s *statuses) call(script *transport.Script, id int, args []string) transport.Call {
 	return transport.Call{
@@ -63,7 +55,7 @@ func (s *statuses) call(script *transport.Script, id int, args []string) transpo
 			}
 			status, err := read()
 			if err != nil {
-				s.t.Errorf("%d: %v", id, err)
+				s.b.t.Errorf("%d: %v", id, err)
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -76,23 +68,29 @@ func (s *statuses) acquire(id int) transport.Call {
 	return s.call(acquire, id, acquireArgs(hold(id), time.Minute))
 }
 
+func (s *statuses) acquires(n int) (calls []transport.Call) {
+	for id := range n {
+		calls = append(calls, s.acquire(id))
+	}
+	return calls
+}
+
+// post has the calls answered together.
+func (s *statuses) post(calls []transport.Call) {
+	s.b.PostAll(calls)
+	synctest.Wait()
+}
+
 // Acquires and releases of a batch are one call. What it leaves is sent alone in the same exchange.
 func TestCallsOfABatchAreGrouped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		link := mini.NewLink()
-		b := newBed(t, link.Client(t))
-		got := &statuses{t: t, of: map[int]wire.Status{}}
+	inBed(t, func(t *testing.T, b *bed) {
+		got := newStatuses(b)
 		b.Post(got.acquire(90)) // the server knows the scripts of single calls
 		b.Post(got.call(release, 91, []string{hold(91)}))
 		synctest.Wait()
-		arrived := members(link)
-		var calls []transport.Call
-		for id := range 70 {
-			calls = append(calls, got.acquire(id))
-		}
-		b.PostAll(calls)
-		synctest.Wait()
+		arrived := members(b)
+		calls := got.acquires(70)
+		got.post(calls)
 		require.Equal(t, []int{64, 6, 64, 6}, arrived(), "without the script, and with it")
 		for id := range 70 {
 			require.Equal(t, wire.Granted, got.of[id])
@@ -108,8 +106,7 @@ func TestCallsOfABatchAreGrouped(t *testing.T) {
 			calls = append(calls, got.call(release, id, []string{hold(id)}))
 		}
 		calls = append(calls, got.call(release, 6, []string{hold(6), "1000", "0"}))
-		b.PostAll(calls)
-		synctest.Wait()
+		got.post(calls)
 		require.Equal(t, []int{1, 7, 1, 1, 1}, arrived(), "a tombstone, the group, other acquires, what is left")
 		want := map[int]wire.Status{0: wire.Refused, 80: wire.Granted, 81: wire.Granted, 82: wire.Granted, 83: wire.Granted}
 		for id := 2; id < 7; id++ {
@@ -118,17 +115,15 @@ func TestCallsOfABatchAreGrouped(t *testing.T) {
 		for id := range want {
 			require.Equal(t, want[id], got.of[id], "%d", id)
 		}
-		require.Zero(t, mini.Calls("SCRIPT"), "no other right than EVALSHA and EVAL")
+		require.Zero(t, b.mini.Calls("SCRIPT"), "no other right than EVALSHA and EVAL")
 	})
 }
 
 // A set is a call of its own, however few and with whom its members leave. It takes nothing for the sake of a lock that
 // is not free, or what comes before it, and has nothing sent alone for that.
 func TestASetIsACall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		got := &statuses{t: t, of: map[int]wire.Status{}}
+	inBed(t, func(t *testing.T, b *bed) {
+		got := newStatuses(b)
 		set := func(before bool, ids ...int) (calls []transport.Call) {
 			of := &transport.Set{Before: before}
 			for _, id := range ids {
@@ -141,18 +136,14 @@ func TestASetIsACall(t *testing.T) {
 		b.Post(got.call(release, 90, []string{hold(90)})) // the server knows the scripts
 		b.Post(got.acquire(92))
 		synctest.Wait()
-		arrived := members(link)
+		arrived := members(b)
 		again := got.acquire(91)
 		again.Args[0] = hold(93)
-		var calls []transport.Call
-		for id := range 4 {
-			calls = append(calls, got.acquire(id))
-		}
+		calls := got.acquires(4)
 		for _, before := range []bool{false, true} {
 			held := set(before, 4, 5, 6)
 			held[1].Keys, held[1].Args = again.Keys, again.Args
-			b.PostAll(append(calls, held...))
-			synctest.Wait()
+			got.post(append(calls, held...))
 			require.Equal(t, []int{4, 3}, arrived(), before)
 			require.Equal(t, map[bool]wire.Status{false: wire.Refused, true: wire.Granted}[before], got.of[4])
 			require.Equal(t, wire.Refused, got.of[5])
@@ -166,32 +157,26 @@ func TestASetIsACall(t *testing.T) {
 		for id := 20; id < 90; id++ {
 			long = append(long, id)
 		}
-		b.PostAll(append(one, set(true, long...)...))
-		synctest.Wait()
+		got.post(append(one, set(true, long...)...))
 		require.Equal(t, []int{1, 64, 6}, arrived(), "one alone is no group")
 	})
 }
 
 // Where most members are left, calls are sent alone for a while: each would cost a round trip more.
 func TestContendedLocksAreNotGrouped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		got := &statuses{t: t, of: map[int]wire.Status{}}
-		var calls []transport.Call
-		for id := range 8 {
-			calls = append(calls, got.acquire(id))
+	inBed(t, func(t *testing.T, b *bed) {
+		got := newStatuses(b)
+		calls := got.acquires(8)
+		for id := range calls {
 			calls[id].Keys = keysOf("one")
 		}
-		b.PostAll(calls)
-		synctest.Wait()
+		got.post(calls)
 		require.Equal(t, wire.Granted, got.of[0])
 		require.Equal(t, wire.Refused, got.of[7])
-		arrived := members(link)
+		arrived := members(b)
 		rounds := 0
 		for grouped := false; !grouped; rounds++ {
-			b.PostAll(calls)
-			synctest.Wait()
+			got.post(calls)
 			for _, keys := range arrived() {
 				grouped = grouped || keys == 8
 			}
@@ -202,57 +187,46 @@ func TestContendedLocksAreNotGrouped(t *testing.T) {
 
 // Calls in no group keep their order: a writer does not pass a reader that has asked before.
 func TestCallsInNoGroupKeepTheirOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		got := &statuses{t: t, of: map[int]wire.Status{}}
-		var calls []transport.Call
-		for id := range 5 {
-			calls = append(calls, got.acquire(id))
+	inBed(t, func(t *testing.T, b *bed) {
+		got := newStatuses(b)
+		calls := got.acquires(5)
+		for id := range calls {
 			calls[id].Keys = keysOf("one")
 		}
 		calls[0].Args[3] = "r" + calls[0].Args[3][1:]
 		calls[4].Set = new(transport.Set)
-		b.PostAll(calls)
-		synctest.Wait()
+		got.post(calls)
 		require.Equal(t, wire.Granted, got.of[0])
 	})
 }
 
 // A server that refuses a group gets its members one by one, and if it was for their slots no other group.
 func TestAGroupThatIsRefusedIsSentAsItsMembers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		loading := func(cmd []string) string {
-			if testredis.CrossSlot(cmd) != "" {
-				return "LOADING Redis is loading the dataset in memory"
-			}
-			return ""
+	loading := func(cmd []string) string {
+		if testredis.CrossSlot(cmd) != "" {
+			return "LOADING Redis is loading the dataset in memory"
 		}
-		for i, deny := range []func(cmd []string) string{loading, testredis.CrossSlot} {
-			link := testredis.NewMini(t).NewLink()
-			b := newBed(t, link.Client(t))
-			got := &statuses{t: t, of: map[int]wire.Status{}}
-			link.Deny(deny)
-			var calls []transport.Call
-			for id := range 5 {
-				calls = append(calls, got.acquire(id))
-			}
-			b.PostAll(calls)
-			synctest.Wait()
+		return ""
+	}
+	for i, deny := range []func(cmd []string) string{loading, testredis.CrossSlot} {
+		inBed(t, func(t *testing.T, b *bed) {
+			got := newStatuses(b)
+			b.link.Deny(deny)
+			got.post(got.acquires(5))
 			require.Len(t, got.of, 5)
 			require.Equal(t, wire.Granted, got.of[4])
 			require.EqualValues(t, i, b.separated.Load())
-		}
-	})
+		})
+	}
 }
 
 // busy has so many callers wait for answers that the next ones are gathered. The server knows the script of acquires.
-func busy(b *bed, link *testredis.Link) {
+func busy(b *bed) {
 	b.acquire(7)
 	for range 64 {
 		b.mustDo()
 	}
-	link.Delay(10 * time.Millisecond)
+	b.link.Delay(10 * time.Millisecond)
 	for id := range 3 {
 		go func() { _, _ = b.try(context.Background(), id) }()
 	}
@@ -266,12 +240,10 @@ func (b *bed) try(ctx context.Context, id int) (wire.HoldReply, error) {
 
 // Callers of one moment are one call, and each gets its own answer.
 func TestCallersAreGrouped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		busy(b, link)
-		arrived := members(link)
-		got := &statuses{t: t, of: map[int]wire.Status{}}
+	inBed(t, func(t *testing.T, b *bed) {
+		busy(b)
+		arrived := members(b)
+		got := newStatuses(b)
 		b.home().Gather(got.acquire(11))
 		answered := make(chan int, 4)
 		for id := 7; id < 11; id++ {
@@ -296,10 +268,8 @@ func TestCallersAreGrouped(t *testing.T) {
 
 // A caller that finds nobody to wait for sends its own call.
 func TestACallerIsGroupedWithNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		busy(b, link)
+	inBed(t, func(t *testing.T, b *bed) {
+		busy(b)
 		for id := 3; id < 5; id++ {
 			go func() {
 				reply, err := b.try(t.Context(), id)
@@ -315,11 +285,9 @@ func TestACallerIsGroupedWithNobody(t *testing.T) {
 
 // A call whose context ends before it has left is not sent, and its caller says so. One that has left may have run.
 func TestAMemberWhoseContextEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		busy(b, link)
-		got := &statuses{t: t, of: map[int]wire.Status{}}
+	inBed(t, func(t *testing.T, b *bed) {
+		busy(b)
+		got := newStatuses(b)
 		for id := 5; id < 9; id++ {
 			b.home().Gather(got.acquire(10 + id))
 		}
@@ -337,7 +305,7 @@ func TestAMemberWhoseContextEnds(t *testing.T) {
 		synctest.Wait()
 		endEarly()
 		require.True(t, transport.DidNotRun(<-results))
-		arrived := members(link)
+		arrived := members(b)
 		b.home().SendGathered()
 		synctest.Wait()
 		endLate()

@@ -24,32 +24,30 @@ import (
 // urgentGap is the shortest pause between attempts at a master that fails.
 const urgentGap = 20 * time.Millisecond
 
-// failing returns a master whose link is refused, after its first failure.
-func failing(t *testing.T) (*bed, *testredis.Link, *tuned) {
-	link := testredis.NewMini(t).NewLink()
-	client := dial(t, link.Option())
-	b := newBed(t, client)
-	b.mustDo()
-	link.Refuse()
-	link.Cut()
-	synctest.Wait()
-	require.False(t, b.Failing())
-	require.Error(t, b.do(context.Background()))
-	require.True(t, b.Failing())
-	return b, link, client
+// inFailing runs a test in fake time with a master whose link is refused, after its first failure.
+func inFailing(t *testing.T, test func(t *testing.T, b *bed)) {
+	inTunedBed(t, func(t *testing.T, b *bed) {
+		b.mustDo()
+		b.link.Refuse()
+		b.link.Cut()
+		synctest.Wait()
+		require.False(t, b.Failing())
+		require.Error(t, b.do(context.Background()))
+		require.True(t, b.Failing())
+		test(t, b)
+	})
 }
 
 func TestBackgroundWorkWaitsLongerWithEachFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, _, _ := failing(t)
+	inFailing(t, func(t *testing.T, b *bed) {
 		for failures := range 12 {
-			until, cause := b.Backoff(b.now().Mono)
-			wait, most := until-b.now().Mono, min(transport.BackoffMin<<failures, transport.BackoffMax)
+			wait, cause := b.Backoff()
+			most := min(transport.BackoffMin<<failures, transport.BackoffMax)
 			require.Error(t, cause)
 			require.GreaterOrEqual(t, wait, most/2)
 			require.LessOrEqual(t, wait, most)
 			time.Sleep(max(wait, urgentGap))
-			_, cause = b.Backoff(b.now().Mono)
+			_, cause = b.Backoff()
 			require.NoError(t, cause)
 			require.Error(t, b.do(context.Background()))
 		}
@@ -57,27 +55,24 @@ func TestBackgroundWorkWaitsLongerWithEachFailure(t *testing.T) {
 }
 
 func TestUrgentAttemptsAreAGapApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, _, client := failing(t)
+	inFailing(t, func(t *testing.T, b *bed) {
 		for range 20 {
-			before := client.Dials()
+			before := b.Dials()
 			err := b.do(context.Background())
 			require.ErrorIs(t, err, syscall.ECONNREFUSED, "the cause is told")
 			require.True(t, transport.DidNotRun(err))
-			require.Equal(t, before, client.Dials(), "and nothing was tried")
+			require.Equal(t, before, b.Dials(), "and nothing was tried")
 			time.Sleep(urgentGap)
 			require.ErrorIs(t, b.do(context.Background()), syscall.ECONNREFUSED)
-			require.Greater(t, client.Dials(), before)
+			require.Greater(t, b.Dials(), before)
 		}
 	})
 }
 
 func TestWhatWasHeldBackDidNotRunWhateverFailedBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, dial(t, link.Option()))
+	inTunedBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
-		link.DropNextReply(testredis.Named("EVALSHA"))
+		b.link.DropNextReply(testredis.Named("EVALSHA"))
 		broken := b.do(context.Background())
 		require.Error(t, broken)
 		require.False(t, transport.DidNotRun(broken), "its reply was lost")
@@ -88,19 +83,18 @@ func TestWhatWasHeldBackDidNotRunWhateverFailedBefore(t *testing.T) {
 }
 
 func TestAnAnswerEndsTheBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, link, _ := failing(t)
+	inFailing(t, func(t *testing.T, b *bed) {
 		for range 8 { // into a long backoff
 			time.Sleep(transport.BackoffMax)
 			require.Error(t, b.do(context.Background()))
 		}
-		link.Restore()
+		b.link.Restore()
 		time.Sleep(urgentGap)
 		b.mustDo()
 		require.False(t, b.Failing())
-		_, cause := b.Backoff(b.now().Mono)
+		_, cause := b.Backoff()
 		require.NoError(t, cause)
-		link.DropNextReply(testredis.Named("EVALSHA"))
+		b.link.DropNextReply(testredis.Named("EVALSHA"))
 		require.Error(t, b.do(context.Background()))
 		require.True(t, b.Failing(), "the next failure is the first of another row")
 	})
@@ -108,9 +102,8 @@ func TestAnAnswerEndsTheBackoff(t *testing.T) {
 
 // The pipeline waits for a gap since the last attempt. A look does not: a lease may end before its master votes again.
 func TestALookLeavesAtOnceWhenTheLinkIsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, link, _ := failing(t)
-		link.Restore()
+	inFailing(t, func(t *testing.T, b *bed) {
+		b.link.Restore()
 		time.Sleep(urgentGap)
 		begun := time.Now()
 		r, _ := b.Do(context.Background(), transport.NewScript(scripts.Inspect, ""), keysOf("any"), wire.Vote{}, nil)
@@ -120,10 +113,9 @@ func TestALookLeavesAtOnceWhenTheLinkIsBack(t *testing.T) {
 }
 
 func TestOfUrgentAttemptsOneIsUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, link, _ := failing(t)
-		link.Restore()
-		link.Blackhole(testredis.Both)
+	inFailing(t, func(t *testing.T, b *bed) {
+		b.link.Restore()
+		b.link.Blackhole(testredis.Both)
 		time.Sleep(urgentGap)
 		begun := time.Now()
 		b.tasks.Go(func() { _ = b.do(context.Background()) })
@@ -141,48 +133,40 @@ func TestOfUrgentAttemptsOneIsUnderWay(t *testing.T) {
 }
 
 func TestARefusalIsAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		b := newBed(t, mini.Client(t))
+	inBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
-		mini.Miniredis().SetError("BUSY a script runs")
+		b.mini.Miniredis().SetError("BUSY a script runs")
 		require.ErrorContains(t, b.do(context.Background()), "BUSY")
 		require.False(t, b.Failing())
 	})
 }
 
 func TestTheEndOfACallersContextIsNoFailureOfTheMaster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		b := newBed(t, mini.Client(t))
+	inBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
-		mini.Freeze()
+		b.mini.Freeze()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, b.do(ctx), context.DeadlineExceeded)
 		require.False(t, b.Failing())
-		mini.Thaw()
+		b.mini.Thaw()
 	})
 }
 
 func TestOneBrokenConnectionIsOneFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		link := mini.NewLink()
-		b := newBed(t, dial(t, link.Option()))
+	inTunedBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
-		mini.Freeze()
-		var done outcomes
+		b.mini.Freeze()
 		for i := range 50 {
-			b.Post(done.call(i, true))
+			b.Post(b.call(i, true))
 		}
 		synctest.Wait()
-		link.Refuse()
-		link.Cut()
+		b.link.Refuse()
+		b.link.Cut()
 		synctest.Wait()
-		until, cause := b.Backoff(b.now().Mono)
+		wait, cause := b.Backoff()
 		require.Error(t, cause)
-		require.LessOrEqual(t, until-b.now().Mono, transport.BackoffMin)
+		require.LessOrEqual(t, wait, transport.BackoffMin)
 		require.False(t, errors.Is(cause, context.Canceled))
 	})
 }
@@ -213,11 +197,9 @@ func TestRefusals(t *testing.T) {
 		"READONLY You can't write against a read only replica. script: x": {permanent: true},
 	} {
 		t.Run(text, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mini := testredis.NewMini(t)
-				b := newBed(t, mini.Client(t))
+			inBed(t, func(t *testing.T, b *bed) {
 				b.mustDo()
-				mini.Miniredis().SetError(text)
+				b.mini.Miniredis().SetError(text)
 				err := b.do(context.Background())
 				require.Error(t, err)
 				require.True(t, transport.DidNotRun(err))
@@ -238,11 +220,9 @@ func TestWhatOneServerRefusesForGoodPassesBehindSentinelAndInACluster(t *testing
 		for mode, permanent := range map[rueidis.ClientMode]bool{
 			rueidis.ClientModeStandalone: true, rueidis.ClientModeSentinel: false, rueidis.ClientModeCluster: false,
 		} {
-			synctest.Test(t, func(t *testing.T) {
-				mini := testredis.NewMini(t)
-				b := newBed(t, &modeClient{mini.Client(t), mode})
+			inBedOf(t, ofMode(mode), func(t *testing.T, b *bed) {
 				b.mustDo()
-				mini.Miniredis().SetError(text)
+				b.mini.Miniredis().SetError(text)
 				err := b.do(context.Background())
 				require.Equal(t, permanent, b.Permanent(err), "%s, %s", text, mode)
 				require.Equal(t, permanent, b.Standalone)
@@ -271,8 +251,7 @@ func TestFailuresToReachAServer(t *testing.T) {
 		"another password needed": {errors.New("WRONGPASS invalid"), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBed(t, &brokenClient{testredis.NewMini(t).Client(t), test.err})
+			inBedOf(t, brokenBy(test.err), func(t *testing.T, b *bed) {
 				err := b.do(context.Background())
 				require.ErrorIs(t, err, test.err)
 				require.Equal(t, test.didNotRun, transport.DidNotRun(err))
@@ -290,9 +269,8 @@ func TestFailuresToReachAServer(t *testing.T) {
 
 func TestAConnectionOnWhichNoAnswerCameInTime(t *testing.T) {
 	for op, ran := range map[string]bool{"read": true, "write": true, "dial": false} {
-		synctest.Test(t, func(t *testing.T) {
-			cause := &net.OpError{Op: op, Net: "tcp", Err: os.ErrDeadlineExceeded}
-			b := newBed(t, &brokenClient{testredis.NewMini(t).Client(t), cause})
+		cause := &net.OpError{Op: op, Net: "tcp", Err: os.ErrDeadlineExceeded}
+		inBedOf(t, brokenBy(cause), func(t *testing.T, b *bed) {
 			err := b.do(context.Background())
 			require.Equal(t, ran, errors.As(err, new(*transport.NoReply)))
 			require.Equal(t, !ran, transport.DidNotRun(err))

@@ -18,18 +18,16 @@ import (
 )
 
 func TestMessagesArrive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		b := newBed(t, mini.Client(t))
+	inBed(t, func(t *testing.T, b *bed) {
 		b.Listen("")
 		b.Listen("") // once is enough
 		<-b.listens
 		<-b.Listened()
 		synctest.Wait()
-		require.Equal(t, 1, mini.Calls("SUBSCRIBE"))
-		mini.Miniredis().Publish("channel", "first")
-		mini.Miniredis().Publish("another", "not for us")
-		mini.Miniredis().Publish("channel", "second")
+		require.Equal(t, 1, b.mini.Calls("SUBSCRIBE"))
+		b.mini.Miniredis().Publish("channel", "first")
+		b.mini.Miniredis().Publish("another", "not for us")
+		b.mini.Miniredis().Publish("channel", "second")
 		require.Equal(t, "first", <-b.heard)
 		require.Equal(t, "second", <-b.heard)
 		synctest.Wait()
@@ -58,31 +56,26 @@ func TestALostSubscriptionIsMadeAgain(t *testing.T) {
 }
 
 func TestASubscriptionIsTriedWithABackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		client := dial(t, link.Option())
-		b := newBed(t, client)
-		link.Refuse()
-		link.Cut()
-		before := client.Dials()
+	inTunedBed(t, func(t *testing.T, b *bed) {
+		b.link.Refuse()
+		b.link.Cut()
+		before := b.Dials()
 		b.Listen("")
 		<-b.Listened()
 		time.Sleep(time.Minute)
-		require.Less(t, client.Dials()-before, uint64(2*60+20), "half a second to a second apart in the end")
+		require.Less(t, b.Dials()-before, uint64(2*60+20), "half a second to a second apart in the end")
 		require.Empty(t, b.listens)
 		require.Empty(t, b.down, "the server is down: that is told otherwise")
-		link.Restore()
+		b.link.Restore()
 		<-b.listens
 	})
 }
 
 // A server, or what stands before it, that answers calls but takes no more connections is told of once.
 func TestAServerThatTakesNoConnectionForMessages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, dial(t, link.Option()))
+	inTunedBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
-		link.Refuse()
+		b.link.Refuse()
 		b.Listen("")
 		for range 10 {
 			time.Sleep(time.Second)
@@ -92,7 +85,7 @@ func TestAServerThatTakesNoConnectionForMessages(t *testing.T) {
 		require.Empty(t, b.down)
 		require.True(t, b.SubscriptionDown(""))
 		require.Equal(t, wire.Uncounted("channel"), b.Route(""))
-		link.Restore()
+		b.link.Restore()
 		<-b.listens
 		require.False(t, b.SubscriptionDown(""))
 		require.Equal(t, wire.Published("channel"), b.Route(""))
@@ -190,13 +183,11 @@ func TestAPoolOfOneConnectionThatOthersHaveDoesNotHoldUpTheEnd(t *testing.T) {
 }
 
 func TestAListenerThatStartsAtTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		b := newBed(t, mini.Client(t))
+	inBed(t, func(t *testing.T, b *bed) {
 		b.closed.Store(true)
 		b.Listen("")
 		synctest.Wait()
-		require.Zero(t, mini.Calls("SUBSCRIBE"))
+		require.Zero(t, b.mini.Calls("SUBSCRIBE"))
 	})
 }
 
@@ -257,9 +248,7 @@ func TestTheLatestSampleCounts(t *testing.T) {
 }
 
 func TestALostSubscriptionMeansThatAnotherServerMayAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
+	inBed(t, func(t *testing.T, b *bed) {
 		b.Listen("")
 		<-b.listens
 		b.mustDo()
@@ -267,7 +256,7 @@ func TestALostSubscriptionMeansThatAnotherServerMayAnswer(t *testing.T) {
 		require.True(t, known)
 		before := b.now()
 		time.Sleep(time.Millisecond)
-		link.Cut()
+		b.link.Cut()
 		synctest.Wait()
 		_, known = b.MaxServerTime(b.now())
 		require.False(t, known)

@@ -2,7 +2,6 @@ package transport_test
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -46,54 +44,40 @@ func TestAnAnswerOverANewConnectionIsNoVote(t *testing.T) {
 		"a single one":   {func(*transport.Config) {}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				link := testredis.NewMini(t).NewLink()
-				client := dial(t, link.Option())
-				b := newBed(t, client, test.change)
+			inTunedBed(t, func(t *testing.T, b *bed) {
 				b.mustDo()
 				b.SetIdentity("set:run", b.Dials())
-				link.Delay(time.Millisecond)
-				var done outcomes
-				b.Post(done.call(0, false))
+				b.link.Delay(time.Millisecond)
+				b.Post(b.call(0, false))
 				synctest.Wait()
-				client.dials.Add(1)
+				b.client.dials.Add(1)
 				b.SetIdentity("set:run", b.Dials())
 				time.Sleep(100 * time.Microsecond) // else both answers come in one moment, in any order
-				b.Post(done.call(1, false))
+				b.Post(b.call(1, false))
 				time.Sleep(time.Second)
 				synctest.Wait()
-				all := done.take()
+				all := b.take()
 				require.Equal(t, test.kept, all[0].err == nil)
 				require.NoError(t, all[1].err)
 				require.False(t, b.Failing(), "the server has answered")
-			})
+			}, test.change)
 		})
 	}
 }
 
 func TestAScriptThatIsSentWholeLooksAtTheRunID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		link := mini.NewLink()
-		b := newBed(t, dial(t, link.Option()), several)
+	inTunedBed(t, func(t *testing.T, b *bed) {
 		b.SetIdentity("set:run", b.Dials())
-		var mu sync.Mutex
-		sent := make(map[string][]string)
-		link.OnCommand(func(cmd []string) {
-			mu.Lock()
-			defer mu.Unlock()
-			if len(cmd) > 2 {
-				sent[cmd[0]] = cmd[2:]
-			}
-		})
-		var done outcomes
-		b.Renew(done.renewal(b, 0, 7, time.Minute))
+		arrived := b.evaluations()
+		b.Renew(b.renewal(0, 7, time.Minute))
 		synctest.Wait()
-		keys, lease := keysOf("0"), []string{"60000", "w", hold(0), "7"}
-		require.Equal(t, append([]string{"2", keys[0], "marker", "0 set:run 30000 0"}, lease...), sent["EVALSHA"])
-		require.Equal(t, append([]string{"2", keys[0], "marker", "0 set:run 30000 1"}, lease...), sent["EVAL"])
-		b.Do(context.Background(), refresh, append(keysOf("0"), "marker"), b.Vote(5), nil)
+		keys := append(keysOf("0"), "marker")
+		require.Equal(t, []evaluation{
+			{"EVALSHA", keys, []string{"0 set:run 30000 0", "60000", "w", hold(0), "7"}},
+			{"EVAL", keys, []string{"0 set:run 30000 1", "60000", "w", hold(0), "7"}},
+		}, arrived())
+		b.Do(context.Background(), refresh, keys, b.Vote(5), nil)
 		synctest.Wait()
-		require.Equal(t, "5 set:run 30000 1", sent["EVAL"][3])
-	})
+		require.Equal(t, "5 set:run 30000 1", arrived()[1].args[0])
+	}, several)
 }

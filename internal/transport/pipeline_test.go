@@ -53,83 +53,77 @@ func ids(all []outcome) (list []int) {
 	return list
 }
 
+// digested returns the first keys of the scripts that were sent by their digest.
+func digested(arrived []evaluation) (keys []string) {
+	for _, e := range arrived {
+		if e.command == "EVALSHA" {
+			keys = append(keys, e.keys[0])
+		}
+	}
+	return keys
+}
+
 // fill puts as many batches on their way as may be, of one call each, over a link that takes its time.
-func fill(b *bed, link *testredis.Link, done *outcomes) {
+func fill(b *bed) {
 	b.mustDo()
-	link.Delay(10 * time.Millisecond)
-	for i := range 4 {
-		b.Post(done.call(i, false))
+	b.link.Delay(10 * time.Millisecond)
+	for i := range batchesAtOnce {
+		b.Post(b.call(i, false))
 		synctest.Wait()
 	}
 }
 
 func TestWhatGathersIsOneBatchAndBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t), ticking)
-		var done outcomes
-		fill(b, link, &done)
+	inBed(t, func(t *testing.T, b *bed) {
+		fill(b)
 		for i := range 300 {
-			b.Post(done.call(4+i, false))
+			b.Post(b.call(4+i, false))
 		}
 		time.Sleep(time.Second)
-		all := done.take()
+		all := b.take()
 		require.Len(t, all, 304)
 		require.ElementsMatch(t, []int{1, 1, 1, 1, 256, 44}, batches(all))
 		for _, one := range all {
 			require.NoError(t, one.err)
 		}
-	})
+	}, ticking)
 }
 
 func TestCallsOfABatchKeepTheirOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
-		var done outcomes
-		fill(b, link, &done)
-		var mu sync.Mutex
-		var arrived []string
-		link.OnCommand(func(cmd []string) {
-			mu.Lock()
-			defer mu.Unlock()
-			if cmd[0] == "EVALSHA" && len(cmd) > 3 {
-				arrived = append(arrived, cmd[3])
-			}
-		})
+	inBed(t, func(t *testing.T, b *bed) {
+		fill(b)
+		arrived := b.evaluations()
 		var posted []int
 		var keys []string
 		for i := range 200 {
 			posted, keys = append(posted, 4+i), append(keys, keysOf(strconv.Itoa(4 + i))[0])
-			b.Post(done.call(4+i, i%2 == 0))
+			b.Post(b.call(4+i, i%2 == 0))
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, keys, arrived[len(arrived)-200:])
-		require.Equal(t, posted, ids(done.take())[4:])
+		require.Equal(t, keys, digested(arrived())[4:])
+		require.Equal(t, posted, ids(b.take())[4:])
 	})
 }
 
 func TestDuringABackoffWhatCanWaitFailsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, link, client := failing(t)
-		link.Restore()
-		dials := client.Dials()
-		until, cause := b.Backoff(b.now().Mono)
-		var done outcomes
-		b.Post(done.call(0, false))
-		b.Post(done.call(1, true))
+	inFailing(t, func(t *testing.T, b *bed) {
+		b.link.Restore()
+		dials := b.Dials()
+		wait, cause := b.Backoff()
+		b.Post(b.call(0, false))
+		b.Post(b.call(1, true))
 		synctest.Wait()
-		all := done.take()
+		all := b.take()
 		require.Equal(t, []int{0}, ids(all))
 		require.ErrorIs(t, all[0].err, cause)
 		require.True(t, transport.DidNotRun(all[0].err))
-		require.Equal(t, dials, client.Dials())
-		time.Sleep(until - b.now().Mono)
-		b.Post(done.call(2, false)) // the backoff is over, the gap is not
+		require.Equal(t, dials, b.Dials())
+		time.Sleep(wait)
+		b.Post(b.call(2, false)) // the backoff is over, the gap is not
 		time.Sleep(urgentGap)
 		synctest.Wait()
-		all = done.take()
+		all = b.take()
 		require.Equal(t, []int{1, 2}, ids(all))
 		require.NoError(t, all[0].err)
 		require.False(t, b.Failing())
@@ -137,9 +131,7 @@ func TestDuringABackoffWhatCanWaitFailsAtOnce(t *testing.T) {
 }
 
 func TestServersThatForgetTheirScriptsInTheMiddleOfABatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		b := newBed(t, mini.Client(t))
+	inBed(t, func(t *testing.T, b *bed) {
 		var mu sync.Mutex
 		statuses := make(map[string]wire.Status)
 		post := func(hold string) {
@@ -159,23 +151,22 @@ func TestServersThatForgetTheirScriptsInTheMiddleOfABatch(t *testing.T) {
 		}
 		b.mustDo() // refresh is known, acquire is not
 		holds := []string{hold(0), hold(1), hold(2)}
-		var done outcomes
-		mini.Freeze()
+		b.mini.Freeze()
 		for i := range batchesAtOnce { // no more batches may be on their way, so what follows is one
-			b.Post(done.call(i, false))
+			b.Post(b.call(i, false))
 			synctest.Wait()
 		}
 		for i, h := range holds {
 			post(h)
-			b.Post(done.call(i, false))
+			b.Post(b.call(i, false))
 		}
-		mini.Thaw()
+		b.mini.Thaw()
 		synctest.Wait()
 		require.Equal(t, map[string]wire.Status{
 			holds[0]: wire.Granted, holds[1]: wire.Refused, holds[2]: wire.Refused,
 		}, statuses, "in order, and each its own")
-		require.Len(t, done.take(), batchesAtOnce+3)
-		whole := mini.Calls("EVAL") // one of refresh, and those of acquire that went out with the first
+		require.Len(t, b.take(), batchesAtOnce+3)
+		whole := b.mini.Calls("EVAL") // one of refresh, and those of acquire that went out with the first
 		require.GreaterOrEqual(t, whole, 2)
 		require.LessOrEqual(t, whole, 4)
 	})
@@ -185,22 +176,19 @@ func TestServersThatForgetTheirScriptsInTheMiddleOfABatch(t *testing.T) {
 func hold(i int) string { return strings.Repeat("0", 20) + strconv.Itoa(100_000+i) }
 
 func TestNothingIsSentAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mini := testredis.NewMini(t)
-		b := newBed(t, mini.Client(t))
+	inBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
-		mini.Freeze()
-		var done outcomes
-		b.Post(done.call(0, false))
+		b.mini.Freeze()
+		b.Post(b.call(0, false))
 		synctest.Wait()
 		begun := time.Now()
 		b.stop()
 		require.Zero(t, time.Since(begun), "a frozen server does not hold up the end")
-		require.ErrorAs(t, done.take()[0].err, new(*transport.NoReply))
-		b.Post(done.call(1, true))
+		require.ErrorAs(t, b.take()[0].err, new(*transport.NoReply))
+		b.Post(b.call(1, true))
 		time.Sleep(patience)
-		require.Empty(t, done.take())
-		mini.Thaw()
+		require.Empty(t, b.take())
+		b.mini.Thaw()
 	})
 }
 
@@ -212,23 +200,22 @@ func TestEveryBatchHasItsOwnTime(t *testing.T) {
 		option.ConnWriteTimeout, option.PipelineMultiplex = time.Minute, -1
 		b := newBed(t, dial(t, option))
 		b.mustDo()
-		var done outcomes
 		for i := range 3 {
-			b.Post(done.call(i, true)) // an answer just before the time is over
+			b.Post(b.call(i, true)) // an answer just before the time is over
 			time.Sleep(patience / 2)
 			mini.Freeze()
-			b.Post(done.call(i, true))
+			b.Post(b.call(i, true))
 			time.Sleep(patience - time.Millisecond)
-			require.Len(t, done.take(), 1)
+			require.Len(t, b.take(), 1)
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
-			all := done.take()
+			all := b.take()
 			require.Len(t, all, 1)
 			require.Equal(t, &transport.NoReply{After: patience}, all[0].err)
 			mini.Thaw()
 			time.Sleep(time.Second)
 		}
-		require.Empty(t, done.take())
+		require.Empty(t, b.take())
 	})
 }
 
@@ -266,56 +253,37 @@ func TestWhatAPostedCallCosts(t *testing.T) {
 
 // What waits for a server that hangs is bounded, however long it hangs: over a quorum the callers go on without it.
 func TestCallsDoNotPileUpBeforeAServerThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, link.Client(t))
+	inBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
-		link.Blackhole(testredis.Both)
-		var done outcomes
+		b.link.Blackhole(testredis.Both)
 		waiting, atATime := 0, 100
 		for i := range 1200 {
 			for range atATime {
-				b.Post(done.call(i, true))
+				b.Post(b.call(i, true))
 			}
 			time.Sleep(25 * time.Millisecond)
-			if waiting += atATime - len(done.take()); i > 400 {
+			if waiting += atATime - len(b.take()); i > 400 {
 				require.Less(t, waiting, 10_000, "after %d", i)
 			}
 		}
-		link.Restore()
+		b.link.Restore()
 		time.Sleep(patience)
-		require.Equal(t, waiting, len(done.take()))
+		require.Equal(t, waiting, len(b.take()))
 	})
 }
 
 // What ends a hold leaves first: while a server stood still, more calls may have come than it answers at once.
 func TestReleasesLeaveBeforeAllOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		b := newBed(t, dial(t, link.Option()))
+	inTunedBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
-		link.Delay(time.Millisecond)
-		var mu sync.Mutex
-		var order []string
-		link.OnCommand(func(cmd []string) {
-			mu.Lock()
-			defer mu.Unlock()
-			if len(cmd) > 3 && cmd[0] == "EVALSHA" {
-				order = append(order, cmd[3])
-			}
-		})
-		var done outcomes
-		for i := range 4 { // as many batches are under way at once
-			b.Post(done.call(i, true))
-			synctest.Wait()
-		}
-		b.Post(done.call(4, true))
-		release := done.call(5, true)
+		fill(b)
+		arrived := b.evaluations()
+		b.Post(b.call(4, true))
+		release := b.call(5, true)
 		release.Script, release.Args = transport.NewScript(scripts.Release, ""), []string{hold(5)}
 		b.Post(release)
 		time.Sleep(time.Second)
-		mu.Lock()
-		defer mu.Unlock()
+		order := digested(arrived())
 		require.Len(t, order, 6)
 		require.Equal(t, []string{keysOf("5")[0], keysOf("4")[0]}, order[4:])
 	})
@@ -330,31 +298,29 @@ func (o *outcomes) repeatable(id int) transport.Call {
 }
 
 // inUnread runs a test with one of several masters whose marker was read, to which messages take a millisecond.
-func inUnread(t *testing.T, test func(b *bed, client *tuned, done *outcomes, unread *atomic.Int32)) {
-	synctest.Test(t, func(t *testing.T) {
-		link := testredis.NewMini(t).NewLink()
-		client, unread := dial(t, link.Option()), new(atomic.Int32)
-		b := newBed(t, client, several, func(c *transport.Config) { c.OnUnread = func() { unread.Add(1) } })
+func inUnread(t *testing.T, test func(b *bed, unread *atomic.Int32)) {
+	unread := new(atomic.Int32)
+	inTunedBed(t, func(t *testing.T, b *bed) {
 		b.mustDo()
 		b.SetIdentity("set:run", b.Dials())
-		link.Delay(time.Millisecond)
-		test(b, client, new(outcomes), unread)
-	})
+		b.link.Delay(time.Millisecond)
+		test(b, unread)
+	}, several, func(c *transport.Config) { c.OnUnread = func() { unread.Add(1) } })
 }
 
 // A call during which the connection was replaced is sent again, once the marker was read.
 func TestCallIsRepeatedOnceTheMarkerWasRead(t *testing.T) {
-	inUnread(t, func(b *bed, client *tuned, done *outcomes, unread *atomic.Int32) {
-		b.Post(done.repeatable(0))
+	inUnread(t, func(b *bed, unread *atomic.Int32) {
+		b.Post(b.repeatable(0))
 		synctest.Wait()
-		client.dials.Add(1)
+		b.client.dials.Add(1)
 		time.Sleep(100 * time.Millisecond)
-		require.Empty(t, done.take())
+		require.Empty(t, b.take())
 		require.Positive(t, unread.Load())
 		b.SetIdentity("set:run", b.Dials())
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
-		all := done.take()
+		all := b.take()
 		require.Len(t, all, 1)
 		require.NoError(t, all[0].err)
 		require.False(t, b.Failing())
@@ -363,13 +329,13 @@ func TestCallIsRepeatedOnceTheMarkerWasRead(t *testing.T) {
 
 // It is sent again for as long as SlowCallAfter, and then its answer is the last one.
 func TestConnectionThatIsReplacedAgainAndAgain(t *testing.T) {
-	inUnread(t, func(b *bed, client *tuned, done *outcomes, _ *atomic.Int32) {
-		b.Post(done.repeatable(0))
+	inUnread(t, func(b *bed, _ *atomic.Int32) {
+		b.Post(b.repeatable(0))
 		begun := time.Now()
 		var all []outcome
-		for ; len(all) == 0; all = done.take() {
+		for ; len(all) == 0; all = b.take() {
 			synctest.Wait()
-			client.dials.Add(1) // while the call is on its way
+			b.client.dials.Add(1) // while the call is on its way
 			time.Sleep(3 * time.Millisecond)
 			b.SetIdentity("set:run", b.Dials())
 			require.Less(t, time.Since(begun), 2*time.Second)
@@ -381,18 +347,18 @@ func TestConnectionThatIsReplacedAgainAndAgain(t *testing.T) {
 
 // No call waits for a marker that is not read for longer than SlowCallAfter, and for each connection they wait once.
 func TestCallsWaitForTheMarkerOnce(t *testing.T) {
-	inUnread(t, func(b *bed, client *tuned, done *outcomes, unread *atomic.Int32) {
-		client.dials.Add(1)
+	inUnread(t, func(b *bed, unread *atomic.Int32) {
+		b.client.dials.Add(1)
 		begun := time.Now()
-		b.Post(done.call(0, true))
+		b.Post(b.call(0, true))
 		time.Sleep(time.Second - time.Millisecond)
-		require.Empty(t, done.take())
+		require.Empty(t, b.take())
 		time.Sleep(4 * time.Millisecond)
-		require.Len(t, done.take(), 1)
+		require.Len(t, b.take(), 1)
 		before := unread.Load()
-		b.Post(done.call(1, true))
+		b.Post(b.call(1, true))
 		time.Sleep(3 * time.Millisecond)
-		require.Len(t, done.take(), 1, "after %v", time.Since(begun))
+		require.Len(t, b.take(), 1, "after %v", time.Since(begun))
 		require.Equal(t, before, unread.Load())
 	})
 }
