@@ -172,11 +172,12 @@ func TestARequestThatOvertakesItsRelease(t *testing.T) {
 // What the caller is not told: the lease or server is gone, or it hangs, refuses, or its answer is lost.
 func TestFailuresOfAReleaseInTheBackground(t *testing.T) {
 	release := testkit.Running(scripts.Release)
-	for name, c := range map[string]struct {
+	type failure struct {
 		fail     func(w *world, p *process)
 		reported error // nil for none
 		stays    bool  // for the rest of its TTL
-	}{
+	}
+	eachInFakeTime(t, map[string]failure{
 		"lost": {
 			fail:     func(w *world, _ *process) { w.FlushAll() },
 			reported: rwlock.ErrLost,
@@ -220,52 +221,48 @@ func TestFailuresOfAReleaseInTheBackground(t *testing.T) {
 			reported: rwlock.ErrNoQuorum,
 		},
 		"has forgotten the script": {fail: func(w *world, _ *process) { w.FlushScripts() }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				w.Net.Tuned = true
-				var failed failedReleases
-				p := w.Process(failed.options()...)
-				p.WarmUp()
-				w.Pass(time.Second)
-				lease := p.Take("n", rwlock.Write)
-				ctx := lease.Context(w.Ctx)
-				c.fail(w, p)
-				began := time.Now()
-				require.NoError(w, lease.Release(w.Ctx))
-				require.Zero(w, time.Since(began), "it waits")
-				require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
-				w.Pass(w.TTL / 2)
-				other, err := w.Process().TryLock(w.Ctx, "n")
-				if c.stays {
-					require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-				} else {
-					require.NoError(w, err)
-					w.Release(other)
-				}
-				stats, all := p.Stats(), failed.all()
-				switch c.reported {
-				case nil:
-					require.Empty(w, all)
-					require.Empty(w, failed.log.Records("release"))
-				case rwlock.ErrLost:
-					require.Len(w, all, 1)
-					require.Equal(w, lease.Token(), w.Loss(all[0]).Token)
-					require.Equal(w, uint64(1), stats.Lost.Gone)
-					require.Len(w, failed.log.Records("lease lost"), 1)
-				default:
-					require.Len(w, all, 1)
-					require.ErrorIs(w, all[0], c.reported)
-					require.Equal(w, uint64(1), stats.Unconfirmed)
-					require.Len(w, failed.log.Records("release"), 1)
-				}
-				p.Link.Restore()
-				w.Pass(w.TTL)
-				w.Release(w.Process().Take("n", rwlock.Write))
-				w.OnlyTokensLeft()
-			})
-		})
-	}
+	}, func(w *world, c failure) {
+		w.Net.Tuned = true
+		var failed failedReleases
+		p := w.Process(failed.options()...)
+		p.WarmUp()
+		w.Pass(time.Second)
+		lease := p.Take("n", rwlock.Write)
+		ctx := lease.Context(w.Ctx)
+		c.fail(w, p)
+		began := time.Now()
+		require.NoError(w, lease.Release(w.Ctx))
+		require.Zero(w, time.Since(began), "it waits")
+		require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
+		w.Pass(w.TTL / 2)
+		other, err := w.Process().TryLock(w.Ctx, "n")
+		if c.stays {
+			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		} else {
+			require.NoError(w, err)
+			w.Release(other)
+		}
+		stats, all := p.Stats(), failed.all()
+		switch c.reported {
+		case nil:
+			require.Empty(w, all)
+			require.Empty(w, failed.log.Records("release"))
+		case rwlock.ErrLost:
+			require.Len(w, all, 1)
+			require.Equal(w, lease.Token(), w.Loss(all[0]).Token)
+			require.Equal(w, uint64(1), stats.Lost.Gone)
+			require.Len(w, failed.log.Records("lease lost"), 1)
+		default:
+			require.Len(w, all, 1)
+			require.ErrorIs(w, all[0], c.reported)
+			require.Equal(w, uint64(1), stats.Unconfirmed)
+			require.Len(w, failed.log.Records("release"), 1)
+		}
+		p.Link.Restore()
+		w.Pass(w.TTL)
+		w.Release(w.Process().Take("n", rwlock.Write))
+		w.OnlyTokensLeft()
+	})
 }
 
 // Release returns a loss that the process knows of, and sends nothing that the caller would have to be told of.

@@ -56,32 +56,28 @@ var blockedWith = map[string]func(s *sink) []rwlock.Option{
 }
 
 func TestNothingWaitsForUserCodeThatStandsStill(t *testing.T) {
-	for way, options := range blockedWith {
-		t.Run(way, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p, q := w.Process(options(newSink(w))...), w.Process()
-				leases := []*rwlock.Lease{p.Take("a", rwlock.Write), p.Take("b", rwlock.Read)}
-				w.Pass(5 * w.TTL)
-				require.Greater(w, p.Stats().Renewed, uint64(20), "three renewals per lease and TTL")
+	eachInFakeTime(t, blockedWith, func(w *world, options func(*sink) []rwlock.Option) {
+		p, q := w.Process(options(newSink(w))...), w.Process()
+		leases := []*rwlock.Lease{p.Take("a", rwlock.Write), p.Take("b", rwlock.Read)}
+		w.Pass(5 * w.TTL)
+		require.Greater(w, p.Stats().Renewed, uint64(20), "three renewals per lease and TTL")
 
-				held := q.Take("n", rwlock.Write)
-				first, second := p.Queue("n", rwlock.Write), p.Queue("n", rwlock.Write)
-				released := time.Now()
-				w.Release(held)
-				w.Release(first.Granted())
-				w.Release(second.Granted())
-				require.Less(w, second.At.Sub(released), w.Refresh())
+		held := q.Take("n", rwlock.Write)
+		first, second := p.Queue("n", rwlock.Write), p.Queue("n", rwlock.Write)
+		released := time.Now()
+		w.Release(held)
+		w.Release(first.Granted())
+		w.Release(second.Granted())
+		require.Less(w, second.At.Sub(released), w.Refresh())
 
-				require.NoError(w, leases[0].Err())
-				require.NoError(w, leases[1].Err())
-				end, next := watch(leases[0]), q.Queue("a", rwlock.Write)
-				p.Link.Blackhole(testredis.Both)
-				next.Granted()
-				w.Settle()
-				require.True(w, end.before(next.At.Add(1)), "another holds it while the old context lives")
-			})
-		})
-	}
+		require.NoError(w, leases[0].Err())
+		require.NoError(w, leases[1].Err())
+		end, next := watch(leases[0]), q.Queue("a", rwlock.Write)
+		p.Link.Blackhole(testredis.Both)
+		next.Granted()
+		w.Settle()
+		require.True(w, end.before(next.At.Add(1)), "another holds it while the old context lives")
+	})
 }
 
 // acting are the options whose function calls act.

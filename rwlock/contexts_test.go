@@ -136,39 +136,35 @@ var doForms = map[string]doForm{
 // A caller that repeats work on ErrLost has to know whether the work was done.
 func TestCompleted(t *testing.T) {
 	failure := errors.New("the work failed")
-	for form, do := range doForms {
-		t.Run(form, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process()
-				lose := func(outcome func(ctx context.Context) error) error {
-					return do(p.Locker, w.Ctx, "n", func(ctx context.Context) error {
-						w.FlushAll()
-						<-ctx.Done()
-						return outcome(ctx)
-					})
-				}
-				err := lose(func(context.Context) error { return nil })
-				require.ErrorIs(w, err, rwlock.ErrLost)
-				require.True(w, rwlock.Completed(err), "%v", err)
-				require.True(w, rwlock.Completed(fmt.Errorf("charge: %w", err)))
-				require.ErrorContains(w, err, "the work had returned without an error")
-				lost := testkit.As[*rwlock.LostError](w, err)
-				require.Equal(w, rwlock.ReasonGone, lost.Reason)
-
-				err = lose(func(context.Context) error { return failure })
-				require.ErrorIs(w, err, rwlock.ErrLost)
-				require.ErrorIs(w, err, failure)
-				require.False(w, rwlock.Completed(err))
-
-				err = lose(context.Cause)
-				require.ErrorIs(w, err, rwlock.ErrLost)
-				require.False(w, rwlock.Completed(err), "it was cut short, and says so by its loss")
-
-				require.False(w, rwlock.Completed(do(p.Locker, w.Ctx, "n", func(context.Context) error { return failure })))
-				require.False(w, rwlock.Completed(do(p.Locker, w.Ctx, "n", func(context.Context) error { return nil })))
+	eachInFakeTime(t, doForms, func(w *world, do doForm) {
+		p := w.Process()
+		lose := func(outcome func(ctx context.Context) error) error {
+			return do(p.Locker, w.Ctx, "n", func(ctx context.Context) error {
+				w.FlushAll()
+				<-ctx.Done()
+				return outcome(ctx)
 			})
-		})
-	}
+		}
+		err := lose(func(context.Context) error { return nil })
+		require.ErrorIs(w, err, rwlock.ErrLost)
+		require.True(w, rwlock.Completed(err), "%v", err)
+		require.True(w, rwlock.Completed(fmt.Errorf("charge: %w", err)))
+		require.ErrorContains(w, err, "the work had returned without an error")
+		lost := testkit.As[*rwlock.LostError](w, err)
+		require.Equal(w, rwlock.ReasonGone, lost.Reason)
+
+		err = lose(func(context.Context) error { return failure })
+		require.ErrorIs(w, err, rwlock.ErrLost)
+		require.ErrorIs(w, err, failure)
+		require.False(w, rwlock.Completed(err))
+
+		err = lose(context.Cause)
+		require.ErrorIs(w, err, rwlock.ErrLost)
+		require.False(w, rwlock.Completed(err), "it was cut short, and says so by its loss")
+
+		require.False(w, rwlock.Completed(do(p.Locker, w.Ctx, "n", func(context.Context) error { return failure })))
+		require.False(w, rwlock.Completed(do(p.Locker, w.Ctx, "n", func(context.Context) error { return nil })))
+	})
 }
 
 // What was said of a section inside is not said of the work around it.

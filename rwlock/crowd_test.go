@@ -66,85 +66,78 @@ func TestCrowdCostsOneBoundedRefresh(t *testing.T) {
 
 // A crowd that dies is out of the way within the lease of a waiter, also where its connection seems to stand.
 func TestDeadCrowdDropsOutWithinItsLease(t *testing.T) {
-	for name, test := range map[string]struct {
+	type death struct {
 		die   func(p *process)
 		later bool // the holder leaves when their leases are over
-	}{
+	}
+	eachInFakeTime(t, map[string]death{
 		"known to be gone":                {(*process).Die, false},
 		"known to be gone, some time ago": {(*process).Die, true},
 		"on an open connection":           {func(p *process) { p.Link.Blackhole(testredis.Both) }, false},
 		"on an open one, some time ago":   {func(p *process) { p.Link.Blackhole(testredis.Both) }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				held := w.Process().Take("n", rwlock.Write)
-				p := w.Process()
-				for range crowd {
-					p.Acquire(w.Ctx, "n", rwlock.Write)
-				}
-				w.UntilWaiting("n", perRefresh)
-				w.Pass(2 * w.Claim())
-				last := w.Process().Queue("n", rwlock.Write)
-				test.die(p)
-				within := w.Claim() + 2*time.Millisecond
-				if test.later {
-					w.Pass(w.Claim() + time.Millisecond)
-					require.Len(w, w.Inspect("n").Waiters, 1)
-					within = 100 * time.Millisecond
-				}
-				released := time.Now()
-				w.Release(held)
-				w.Release(last.Granted())
-				require.LessOrEqual(w, last.At.Sub(released), within)
-			})
-		})
-	}
+	}, func(w *world, test death) {
+		held := w.Process().Take("n", rwlock.Write)
+		p := w.Process()
+		for range crowd {
+			p.Acquire(w.Ctx, "n", rwlock.Write)
+		}
+		w.UntilWaiting("n", perRefresh)
+		w.Pass(2 * w.Claim())
+		last := w.Process().Queue("n", rwlock.Write)
+		test.die(p)
+		within := w.Claim() + 2*time.Millisecond
+		if test.later {
+			w.Pass(w.Claim() + time.Millisecond)
+			require.Len(w, w.Inspect("n").Waiters, 1)
+			within = 100 * time.Millisecond
+		}
+		released := time.Now()
+		w.Release(held)
+		w.Release(last.Granted())
+		require.LessOrEqual(w, last.At.Sub(released), within)
+	})
 }
 
 // When all of a crowd give up at once, their releases go together, many in a call.
 func TestCrowdGivesUpInCallsOfMany(t *testing.T) {
 	const waiters = 1_000
-	for name, end := range map[string]func(p *process, stop context.CancelFunc){
+	eachInFakeTime(t, map[string]func(p *process, stop context.CancelFunc){
 		"Close":                func(p *process, _ context.CancelFunc) { _ = p.Close() },
 		"the end of a context": func(_ *process, stop context.CancelFunc) { stop() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				held := w.Process().Take("n", rwlock.Write)
-				p := w.Process()
-				p.WarmUp() // the scripts are known from now on
-				ctx, stop := context.WithCancel(w.Ctx)
-				defer stop()
-				var all []*pending
-				for range waiters {
-					all = append(all, p.Acquire(ctx, "n", rwlock.Write))
+	}, func(w *world, end func(*process, context.CancelFunc)) {
+		held := w.Process().Take("n", rwlock.Write)
+		p := w.Process()
+		p.WarmUp() // the scripts are known from now on
+		ctx, stop := context.WithCancel(w.Ctx)
+		defer stop()
+		var all []*pending
+		for range waiters {
+			all = append(all, p.Acquire(ctx, "n", rwlock.Write))
+		}
+		w.UntilWaiting("n", perRefresh)
+		calls, named := 0, 0
+		p.Link.OnCommand(func(cmd []string) {
+			if testkit.Running(scripts.Release)(cmd) {
+				const before = 3 + 1 + 1 // EVALSHA, digest, number of keys; the key; vote
+				calls++
+				named++
+				if others := len(cmd) - before - 3; others > 0 { // the hold, and of its tombstone ms and whether several
+					named += others
 				}
-				w.UntilWaiting("n", perRefresh)
-				calls, named := 0, 0
-				p.Link.OnCommand(func(cmd []string) {
-					if testkit.Running(scripts.Release)(cmd) {
-						const before = 3 + 1 + 1 // EVALSHA, digest, number of keys; the key; vote
-						calls++
-						named++
-						if others := len(cmd) - before - 3; others > 0 { // the hold, and of its tombstone ms and whether several
-							named += others
-						}
-					}
-				})
-				p.Link.Delay(time.Millisecond) // they gather while the first calls are under way
-				end(p, stop)
-				for _, a := range all {
-					require.Error(w, a.Failed())
-				}
-				w.Pass(time.Second)
-				require.GreaterOrEqual(w, named, perRefresh) // some of the others have asked when their turn came
-				require.LessOrEqual(w, calls, named/2)
-				require.Empty(w, w.Inspect("n").Waiters)
-				w.Release(held)
-				w.OnlyTokensLeft()
-			})
+			}
 		})
-	}
+		p.Link.Delay(time.Millisecond) // they gather while the first calls are under way
+		end(p, stop)
+		for _, a := range all {
+			require.Error(w, a.Failed())
+		}
+		w.Pass(time.Second)
+		require.GreaterOrEqual(w, named, perRefresh) // some of the others have asked when their turn came
+		require.LessOrEqual(w, calls, named/2)
+		require.Empty(w, w.Inspect("n").Waiters)
+		w.Release(held)
+		w.OnlyTokensLeft()
+	})
 }
 
 // Releases that a server refuses for a while go on at a pace that slows down to a cap, and end soon after.

@@ -39,36 +39,34 @@ func delayFirst(p *process, late time.Duration) {
 
 // The connection broke, but its buffers deliver the acquire after the release has come over the next one.
 func TestF02AcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
-	for name, use := range map[string]func(w *world, p *process){
+	testkit.Each(t, map[string]func(w *world, p *process){
 		"asked again, granted, released": func(w *world, p *process) { w.Release(p.Take("n", rwlock.Write)) },
 		"tried once, unknown": func(w *world, p *process) {
 			_, err := p.TryLock(w.Ctx, "n")
 			require.True(w, rwlock.Indeterminate(err))
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, late := range []time.Duration{7 * time.Second, 9 * time.Second, 11 * time.Second} {
-				inFakeTime(t, func(w *world) {
-					p, q := w.Process(), w.Process()
-					p.WarmUp()
-					seen := scriptsSeen(p)
-					delayFirst(p, late) // what the client sends from then on is not late
-					start := time.Now()
-					use(w, p)
-					require.Less(w, time.Since(start), late, "a silent server is found before that")
-					w.Pass(late - time.Since(start))
-					var order []scripts.Name
-					for len(seen) > 0 {
-						order = append(order, <-seen)
-					}
-					require.Equal(w, scripts.Release, order[len(order)-2], "%v", order)
-					require.Equal(w, scripts.Acquire, order[len(order)-1], "the acquire was not late: %v", order)
-					require.Empty(w, w.Inspect("n").Holders, "a ghost holds the lock")
-					require.NoError(w, q.TryOnce("n"))
-					w.Pass(2 * w.TTL)
-					w.OnlyTokensLeft()
-				})
-			}
-		})
-	}
+	}, func(t *testing.T, use func(*world, *process)) {
+		for _, late := range []time.Duration{7 * time.Second, 9 * time.Second, 11 * time.Second} {
+			inFakeTime(t, func(w *world) {
+				p, q := w.Process(), w.Process()
+				p.WarmUp()
+				seen := scriptsSeen(p)
+				delayFirst(p, late) // what the client sends from then on is not late
+				start := time.Now()
+				use(w, p)
+				require.Less(w, time.Since(start), late, "a silent server is found before that")
+				w.Pass(late - time.Since(start))
+				var order []scripts.Name
+				for len(seen) > 0 {
+					order = append(order, <-seen)
+				}
+				require.Equal(w, scripts.Release, order[len(order)-2], "%v", order)
+				require.Equal(w, scripts.Acquire, order[len(order)-1], "the acquire was not late: %v", order)
+				require.Empty(w, w.Inspect("n").Holders, "a ghost holds the lock")
+				require.NoError(w, q.TryOnce("n"))
+				w.Pass(2 * w.TTL)
+				w.OnlyTokensLeft()
+			})
+		}
+	})
 }

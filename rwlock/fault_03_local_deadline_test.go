@@ -24,31 +24,29 @@ const latency = 150 * time.Millisecond
 var every = testredis.Few(7*131*time.Millisecond, 131*time.Millisecond)
 
 func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
-	for name, dir := range directions {
-		t.Run(name, func(t *testing.T) {
-			for cut := time.Duration(0); cut <= 8*time.Second; cut += every {
-				inFakeTime(t, func(w *world) {
-					p, q := w.Process(), w.Process()
-					p.Link.Delay(latency)
-					lease := p.Take("n", rwlock.Write)
-					over := watch(lease)
-					next := q.Queue("n", rwlock.Write)
-					w.Pass(cut)
-					p.Link.Blackhole(dir)
-					deadAt := time.Now()
+	testkit.Each(t, directions, func(t *testing.T, dir testredis.Direction) {
+		for cut := time.Duration(0); cut <= 8*time.Second; cut += every {
+			inFakeTime(t, func(w *world) {
+				p, q := w.Process(), w.Process()
+				p.Link.Delay(latency)
+				lease := p.Take("n", rwlock.Write)
+				over := watch(lease)
+				next := q.Queue("n", rwlock.Write)
+				w.Pass(cut)
+				p.Link.Blackhole(dir)
+				deadAt := time.Now()
 
-					next.Granted()
-					require.True(w, over.before(next.At), "cut %v after the grant: two at once", cut)
-					loss := w.Loss(lease.Err())
-					require.Equal(w, rwlock.ReasonNotRenewed, loss.Reason)
-					require.Error(w, loss.Err)
-					// What still reaches the server may be a renewal, at the latest when the holder's own trust ends.
-					ttls := map[bool]time.Duration{true: 2, false: 1}[dir == testredis.ToClient]
-					require.Less(w, next.At.Sub(deadAt), ttls*w.TTL+2*latency)
-				})
-			}
-		})
-	}
+				next.Granted()
+				require.True(w, over.before(next.At), "cut %v after the grant: two at once", cut)
+				loss := w.Loss(lease.Err())
+				require.Equal(w, rwlock.ReasonNotRenewed, loss.Reason)
+				require.Error(w, loss.Err)
+				// What still reaches the server may be a renewal, at the latest when the holder's own trust ends.
+				ttls := map[bool]time.Duration{true: 2, false: 1}[dir == testredis.ToClient]
+				require.Less(w, next.At.Sub(deadAt), ttls*w.TTL+2*latency)
+			})
+		}
+	})
 }
 
 func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {

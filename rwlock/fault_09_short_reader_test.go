@@ -14,7 +14,7 @@ import (
 func TestF09ShortReaderShortensNobody(t *testing.T) {
 	const short = 100 * time.Millisecond
 	brief := []rwlock.LockOption{rwlock.WithTTL(short), rwlock.WithoutRenewal()}
-	for name, visit := range map[string]func(w *world, p *process){
+	eachInFakeTime(t, map[string]func(w *world, p *process){
 		"enters":   func(_ *world, p *process) { p.Take("n", rwlock.Read, brief...) },
 		"renews":   func(w *world, p *process) { require.NoError(w, p.Take("n", rwlock.Read, brief...).Renew(w.Ctx)) },
 		"releases": func(w *world, p *process) { w.Release(p.Take("n", rwlock.Read, brief...)) },
@@ -30,27 +30,23 @@ func TestF09ShortReaderShortensNobody(t *testing.T) {
 			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		},
 		"dies waiting to write": func(w *world, p *process) { p.Queue("n", rwlock.Write, brief...); p.Die() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p, visitor, q := w.Process(), w.Process(), w.Process()
-				entered := time.Now()
-				long := p.Take("n", rwlock.Read, rwlock.WithoutRenewal()) // so nothing mends what a visitor breaks
-				deadline := long.Deadline()
-				p.Die() // what holds it from now on is the server alone
-				for range 3 {
-					visit(w, visitor)
-					visitor = w.Process()
-				}
-				w.Pass(4 * w.Claim() / 3) // nobody touches the lock meanwhile
-				require.NoError(w, long.Err())
-				require.Len(w, w.Inspect("n").Holders, 1, "the long lease is gone")
-				require.Equal(w, deadline, long.Deadline())
-				writer := q.Queue("n", rwlock.Write)
-				writer.Granted()
-				require.False(w, writer.At.Before(entered.Add(w.TTL)), "a writer is in after %v", writer.At.Sub(entered))
-				require.Less(w, writer.At.Sub(entered), w.TTL+3*time.Millisecond)
-			})
-		})
-	}
+	}, func(w *world, visit func(*world, *process)) {
+		p, visitor, q := w.Process(), w.Process(), w.Process()
+		entered := time.Now()
+		long := p.Take("n", rwlock.Read, rwlock.WithoutRenewal()) // so nothing mends what a visitor breaks
+		deadline := long.Deadline()
+		p.Die() // what holds it from now on is the server alone
+		for range 3 {
+			visit(w, visitor)
+			visitor = w.Process()
+		}
+		w.Pass(4 * w.Claim() / 3) // nobody touches the lock meanwhile
+		require.NoError(w, long.Err())
+		require.Len(w, w.Inspect("n").Holders, 1, "the long lease is gone")
+		require.Equal(w, deadline, long.Deadline())
+		writer := q.Queue("n", rwlock.Write)
+		writer.Granted()
+		require.False(w, writer.At.Before(entered.Add(w.TTL)), "a writer is in after %v", writer.At.Sub(entered))
+		require.Less(w, writer.At.Sub(entered), w.TTL+3*time.Millisecond)
+	})
 }

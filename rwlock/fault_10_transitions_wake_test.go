@@ -8,24 +8,26 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // F10: every transition that can admit someone wakes them; a bounded poll finds whatever a lost message missed.
 
-// transitions are the ways in which room is made for a reader that waits. Each begins before the waiter queues and
-// returns what makes room; soon is how long the waiter then waits at most when it is told.
-var transitions = []struct {
-	name  string
+type transition struct {
 	soon  time.Duration
 	block func(w *world) (makeRoom func())
-}{
-	{"a writer releases", 0, func(w *world) func() {
+}
+
+// transitions are the ways in which room is made for a reader that waits. Each begins before the waiter queues and
+// returns what makes room; soon is how long the waiter then waits at most when it is told.
+var transitions = map[string]transition{
+	"a writer releases": {0, func(w *world) func() {
 		held := w.Process().Take("n", rwlock.Write)
 		return func() { w.Release(held) }
 	}},
-	{"a waiting writer gives up", 0, func(w *world) func() {
+	"a waiting writer gives up": {0, func(w *world) func() {
 		p := w.Process()
 		p.Take("n", rwlock.Read)
 		ctx, cancel := context.WithCancel(w.Ctx)
@@ -33,20 +35,20 @@ var transitions = []struct {
 		w.UntilWaiting("n", 1)
 		return cancel
 	}},
-	{"the process of a waiting writer closes", 0, func(w *world) func() {
+	"the process of a waiting writer closes": {0, func(w *world) func() {
 		p := w.Process()
 		w.Process().Take("n", rwlock.Read)
 		p.Queue("n", rwlock.Write)
 		return func() { require.NoError(w, p.Close()) }
 	}},
 	// What expires is noticed by whoever asks next; a waiter asks at the expiry that it was told of.
-	{"a holder expires", 3 * time.Millisecond, func(w *world) func() {
+	"a holder expires": {3 * time.Millisecond, func(w *world) func() {
 		p := w.Process()
 		lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
 		p.Die()
 		return func() { w.Pass(time.Until(lease.Deadline().Add(w.TTL/100 + 2*time.Millisecond))) }
 	}},
-	{"a waiting writer dies", 1003 * time.Millisecond, func(w *world) func() {
+	"a waiting writer dies": {1003 * time.Millisecond, func(w *world) func() {
 		p := w.Process()
 		w.Process().Take("n", rwlock.Read)
 		p.Queue("n", rwlock.Write)
@@ -55,49 +57,43 @@ var transitions = []struct {
 }
 
 func TestF10TransitionWakesWhoMayEnter(t *testing.T) {
-	for _, c := range transitions {
-		t.Run(c.name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				makeRoom := c.block(w)
-				waiter := w.Process().Queue("n", rwlock.Read)
-				w.Pass(w.Refresh() / 3)
-				makeRoom()
-				since := time.Now()
-				waiter.Granted()
-				require.LessOrEqual(w, waiter.At.Sub(since), c.soon)
-			})
-		})
-	}
+	eachInFakeTime(t, transitions, func(w *world, c transition) {
+		makeRoom := c.block(w)
+		waiter := w.Process().Queue("n", rwlock.Read)
+		w.Pass(w.Refresh() / 3)
+		makeRoom()
+		since := time.Now()
+		waiter.Granted()
+		require.LessOrEqual(w, waiter.At.Sub(since), c.soon)
+	})
 }
 
 func TestF10LostMessageCostsOneRefresh(t *testing.T) {
-	for _, c := range transitions {
-		t.Run(c.name, func(t *testing.T) {
-			for wait := time.Duration(0); wait < time.Second; wait += every * 2 / 3 {
-				inFakeTime(t, func(w *world) {
-					makeRoom := c.block(w)
-					p := w.Process()
-					var lost atomic.Int32
-					p.Link.DropPushes(func(push []string) bool {
-						if push[0] != "message" {
-							return false
-						}
-						lost.Add(1)
-						return true
-					})
-					waiter := p.Queue("n", rwlock.Read)
-					w.Pass(wait)
-					makeRoom()
-					since := time.Now()
-					waiter.Granted()
-					require.LessOrEqual(w, waiter.At.Sub(since), w.Refresh())
-					require.Positive(w, lost.Load(), "there was no message to lose")
-					w.Pass(2 * w.TTL)
-					require.NoError(w, waiter.Lease.Err())
+	testkit.Each(t, transitions, func(t *testing.T, c transition) {
+		for wait := time.Duration(0); wait < time.Second; wait += every * 2 / 3 {
+			inFakeTime(t, func(w *world) {
+				makeRoom := c.block(w)
+				p := w.Process()
+				var lost atomic.Int32
+				p.Link.DropPushes(func(push []string) bool {
+					if push[0] != "message" {
+						return false
+					}
+					lost.Add(1)
+					return true
 				})
-			}
-		})
-	}
+				waiter := p.Queue("n", rwlock.Read)
+				w.Pass(wait)
+				makeRoom()
+				since := time.Now()
+				waiter.Granted()
+				require.LessOrEqual(w, waiter.At.Sub(since), w.Refresh())
+				require.Positive(w, lost.Load(), "there was no message to lose")
+				w.Pass(2 * w.TTL)
+				require.NoError(w, waiter.Lease.Err())
+			})
+		}
+	})
 }
 
 // The waiter's process has died: its message reaches nobody, and the next is granted by the same script.

@@ -83,24 +83,20 @@ var disasters = map[string]func(w *world){
 }
 
 func TestF11WaitersGoOnAfterTheKeysVanished(t *testing.T) {
-	for name, strike := range disasters {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				const work = 70 * time.Millisecond
-				l := startLoad(w, 4, work)
-				for range 3 {
-					w.Pass(1700 * time.Millisecond)
-					at := time.Now()
-					strike(w)
-					w.Pass(3 * time.Second)
-					require.LessOrEqual(w, l.longestGap(at), w.Refresh()+work)
-				}
-				l.end()
-				require.IsIncreasing(w, l.tokens)
-				require.Greater(w, l.count(), 100)
-			})
-		})
-	}
+	eachInFakeTime(t, disasters, func(w *world, strike func(*world)) {
+		const work = 70 * time.Millisecond
+		l := startLoad(w, 4, work)
+		for range 3 {
+			w.Pass(1700 * time.Millisecond)
+			at := time.Now()
+			strike(w)
+			w.Pass(3 * time.Second)
+			require.LessOrEqual(w, l.longestGap(at), w.Refresh()+work)
+		}
+		l.end()
+		require.IsIncreasing(w, l.tokens)
+		require.Greater(w, l.count(), 100)
+	})
 }
 
 // splitProcess is a process whose subscription has a link of its own.
@@ -124,39 +120,37 @@ func splitProcess(w *world) (p *process, news *testredis.Link) {
 }
 
 func TestF11SubscriptionThatIsCutCostsOneRefresh(t *testing.T) {
-	for name, strike := range map[string]func(news *testredis.Link){
+	testkit.Each(t, map[string]func(news *testredis.Link){
 		"cut":         func(news *testredis.Link) { news.Cut() },
 		"refused":     func(news *testredis.Link) { news.Refuse(); news.Cut() },
 		"silent":      func(news *testredis.Link) { news.Blackhole(testredis.Both) },
 		"late":        func(news *testredis.Link) { news.DelayDir(testredis.ToClient, time.Minute) },
 		"never stood": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			for wait := time.Duration(0); wait < 2*time.Second; wait += every {
-				inFakeTime(t, func(w *world) {
-					holder := w.Process()
-					p, news := splitProcess(w)
-					if strike == nil {
-						news.Refuse()
-					}
-					held := holder.Take("n", rwlock.Write)
-					waiter := p.Queue("n", rwlock.Write)
-					w.Pass(time.Second)
-					require.Equal(w, strike != nil, news.Calls("SUBSCRIBE") == 1)
-					if strike != nil {
-						strike(news)
-					}
-					w.Pass(wait)
-					released := time.Now()
-					w.Release(held)
-					lease := waiter.Granted()
-					require.LessOrEqual(w, waiter.At.Sub(released), w.Refresh())
-					w.Pass(2 * w.TTL)
-					require.NoError(w, lease.Err(), "commands have a link of their own")
-				})
-			}
-		})
-	}
+	}, func(t *testing.T, strike func(*testredis.Link)) {
+		for wait := time.Duration(0); wait < 2*time.Second; wait += every {
+			inFakeTime(t, func(w *world) {
+				holder := w.Process()
+				p, news := splitProcess(w)
+				if strike == nil {
+					news.Refuse()
+				}
+				held := holder.Take("n", rwlock.Write)
+				waiter := p.Queue("n", rwlock.Write)
+				w.Pass(time.Second)
+				require.Equal(w, strike != nil, news.Calls("SUBSCRIBE") == 1)
+				if strike != nil {
+					strike(news)
+				}
+				w.Pass(wait)
+				released := time.Now()
+				w.Release(held)
+				lease := waiter.Granted()
+				require.LessOrEqual(w, waiter.At.Sub(released), w.Refresh())
+				w.Pass(2 * w.TTL)
+				require.NoError(w, lease.Err(), "commands have a link of their own")
+			})
+		}
+	})
 }
 
 // While the connection was away the message went to nobody; the waiter asks as soon as it stands again.

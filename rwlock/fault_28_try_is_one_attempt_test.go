@@ -15,30 +15,24 @@ import (
 
 // F28: a try is one attempt and ends with its context; Lock waits until its context ends, and no less.
 
+type obstacle struct{ begin, end func(w *world, p *process) }
+
 // troubles keep a server from answering p.
-var troubles = []struct {
-	name  string
-	begin func(w *world, p *process)
-	end   func(w *world, p *process)
-}{
-	{"the server hangs", func(w *world, _ *process) { w.Mini.Freeze() }, func(w *world, _ *process) { w.Mini.Thaw() }},
-	{
-		"replies do not arrive",
+var troubles = map[string]obstacle{
+	"the server hangs": {func(w *world, _ *process) { w.Mini.Freeze() }, func(w *world, _ *process) { w.Mini.Thaw() }},
+	"replies do not arrive": {
 		func(_ *world, p *process) { p.Link.Hold(testredis.ToClient) },
 		func(_ *world, p *process) { p.Link.Restore() },
 	},
-	{
-		"packets are dropped",
+	"packets are dropped": {
 		func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) },
 		func(_ *world, p *process) { p.Link.Restore() },
 	},
-	{
-		"the connection is gone and dialling hangs",
+	"the connection is gone and dialling hangs": {
 		func(_ *world, p *process) { p.Link.Hold(testredis.Both); p.Link.Cut() },
 		func(_ *world, p *process) { p.Link.Restore() },
 	},
-	{
-		"the connection is gone and the next one hangs",
+	"the connection is gone and the next one hangs": {
 		func(w *world, p *process) {
 			w.Pass(100 * time.Millisecond) // else the client is taken to be connected, and the caller's own dial is tried
 			w.Mini.Freeze()
@@ -46,8 +40,7 @@ var troubles = []struct {
 		},
 		func(w *world, _ *process) { w.Mini.Thaw() },
 	},
-	{
-		"the server is down",
+	"the server is down": {
 		func(w *world, _ *process) { w.Mini.Stop() },
 		func(w *world, _ *process) { w.Mini.Recover() },
 	},
@@ -57,15 +50,15 @@ var troubles = []struct {
 func TestF28TryEndsWithThePatienceOfItsClient(t *testing.T) {
 	o := testredis.ClientOption("")
 	patience := 2*o.Dialer.KeepAlive + o.ConnWriteTimeout + o.Dialer.Timeout
-	for _, trouble := range troubles {
+	for name, trouble := range troubles {
 		inFakeTime(t, func(w *world) {
 			p := w.Process()
 			trouble.begin(w, p)
 			w.Settle()
 			start := time.Now()
 			err := p.TryOnce("n")
-			require.ErrorIs(w, err, rwlock.ErrNoQuorum, trouble.name)
-			require.LessOrEqual(w, time.Since(start), patience, trouble.name)
+			require.ErrorIs(w, err, rwlock.ErrNoQuorum, name)
+			require.LessOrEqual(w, time.Since(start), patience, name)
 			trouble.end(w, p)
 		})
 	}
@@ -85,31 +78,27 @@ func TestF28TryIsOneAttempt(t *testing.T) {
 
 // Lock goes on through every trouble for as long as it may, and gets in when the trouble is over.
 func TestF28LockOutlastsTrouble(t *testing.T) {
-	for _, trouble := range troubles {
-		t.Run(trouble.name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process()
-				trouble.begin(w, p)
-				const long = 2 * time.Minute
-				start := time.Now()
-				bounded := p.Acquire(w.Soon(long), "n", rwlock.Write)
-				unbounded := p.Acquire(w.Ctx, "n", rwlock.Write)
-				w.Pass(long - time.Millisecond)
-				require.True(w, bounded.IsWaiting())
-				w.Pass(time.Millisecond)
-				err := bounded.Failed()
-				require.Equal(w, long, bounded.At.Sub(start))
-				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-				require.ErrorIs(w, err, context.DeadlineExceeded)
-				require.True(w, unbounded.IsWaiting())
+	eachInFakeTime(t, troubles, func(w *world, trouble obstacle) {
+		p := w.Process()
+		trouble.begin(w, p)
+		const long = 2 * time.Minute
+		start := time.Now()
+		bounded := p.Acquire(w.Soon(long), "n", rwlock.Write)
+		unbounded := p.Acquire(w.Ctx, "n", rwlock.Write)
+		w.Pass(long - time.Millisecond)
+		require.True(w, bounded.IsWaiting())
+		w.Pass(time.Millisecond)
+		err := bounded.Failed()
+		require.Equal(w, long, bounded.At.Sub(start))
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.True(w, unbounded.IsWaiting())
 
-				trouble.end(w, p)
-				over := time.Now()
-				w.Release(unbounded.Granted())
-				require.LessOrEqual(w, unbounded.At.Sub(over), 5*time.Second, "one backoff, dial and refresh")
-			})
-		})
-	}
+		trouble.end(w, p)
+		over := time.Now()
+		w.Release(unbounded.Granted())
+		require.LessOrEqual(w, unbounded.At.Sub(over), 5*time.Second, "one backoff, dial and refresh")
+	})
 }
 
 // A TryDo that does not get the lock is no failure; everything else is.

@@ -32,6 +32,12 @@ func inFakeTime(t *testing.T, test func(w *world)) {
 	testkit.InFakeTime(t, 1, observed(test))
 }
 
+// eachInFakeTime runs a test for each case, by its name, in a bubble of its own.
+func eachInFakeTime[C any](t *testing.T, cases map[string]C, test func(w *world, c C)) {
+	t.Helper()
+	testkit.Each(t, cases, func(t *testing.T, c C) { inFakeTime(t, func(w *world) { test(w, c) }) })
+}
+
 // observed has the world's observer start before the test.
 func observed(test func(w *world)) func(w *world) {
 	return func(w *world) {

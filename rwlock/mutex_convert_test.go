@@ -240,12 +240,14 @@ func TestAnUpgradeUnderAWriteLease(t *testing.T) {
 	})
 }
 
-// upgradeLosses are the ways in which the write hold of an upgrade is lost before it is taken, and what is told then.
-var upgradeLosses = map[string]struct {
+type upgradeLoss struct {
 	lose    func(w *world, p *process, hold string)
 	want    error
 	because string
-}{
+}
+
+// upgradeLosses are the ways in which the write hold of an upgrade is lost before it is taken, and what is told then.
+var upgradeLosses = map[string]upgradeLoss{
 	"taken away": {func(w *world, _ *process, hold string) {
 		w.Command("EVAL", scripts.Source(scripts.Release), "4",
 			"fencelock:{n}", "fencelock:{n}:h", "fencelock:{n}:q", "fencelock:{n}:x", "0", hold, "0", "0")
@@ -261,37 +263,33 @@ var upgradeLosses = map[string]struct {
 
 // The write hold of an upgrade may be lost while other readers are yet to leave: it is no loss, and it goes on reading.
 func TestAnUpgradeWhoseNewHoldIsLost(t *testing.T) {
-	for name, c := range upgradeLosses {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process()
-				p.WarmUp()
-				mu := p.RWMutex("n")
-				require.NoError(w, mu.RLock(w.Ctx))
-				require.NoError(w, mu.RLock(w.Ctx))
-				token, ctx := mu.Token(), mu.Context(w.Ctx)
-				w.Pass(time.Second) // the two holds are renewed apart
-				upgrade := w.Call(w.Ctx, mu.Upgrade)
-				for _, h := range w.Inspect("n").Holders {
-					if h.Mode == rwlock.Write {
-						c.lose(w, p, h.Hold)
-					}
-				}
-				err := upgrade.Result()
-				require.ErrorIs(w, err, c.want)
-				require.ErrorContains(w, err, c.because)
-				require.NotErrorIs(w, err, context.Canceled)
-				require.NotErrorIs(w, err, rwlock.ErrLost)
-				require.Equal(w, token, mu.Token())
-				require.NoError(w, ctx.Err())
-				w.Pass(time.Second) // the server has just failed
-				for range 2 {
-					require.NoError(w, mu.RUnlock(w.Ctx))
-				}
-				w.OnlyTokensLeft()
-			})
-		})
-	}
+	eachInFakeTime(t, upgradeLosses, func(w *world, c upgradeLoss) {
+		p := w.Process()
+		p.WarmUp()
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.RLock(w.Ctx))
+		require.NoError(w, mu.RLock(w.Ctx))
+		token, ctx := mu.Token(), mu.Context(w.Ctx)
+		w.Pass(time.Second) // the two holds are renewed apart
+		upgrade := w.Call(w.Ctx, mu.Upgrade)
+		for _, h := range w.Inspect("n").Holders {
+			if h.Mode == rwlock.Write {
+				c.lose(w, p, h.Hold)
+			}
+		}
+		err := upgrade.Result()
+		require.ErrorIs(w, err, c.want)
+		require.ErrorContains(w, err, c.because)
+		require.NotErrorIs(w, err, context.Canceled)
+		require.NotErrorIs(w, err, rwlock.ErrLost)
+		require.Equal(w, token, mu.Token())
+		require.NoError(w, ctx.Err())
+		w.Pass(time.Second) // the server has just failed
+		for range 2 {
+			require.NoError(w, mu.RUnlock(w.Ctx))
+		}
+		w.OnlyTokensLeft()
+	})
 }
 
 // lateRenewals is a client to which, once it is late, the answers to renewals come only when they may.
@@ -451,28 +449,24 @@ func TestTryUpgradeNoticesALoss(t *testing.T) {
 // A writer elsewhere who has come behind an upgrade that is given up is heard of, or the lease asks where its message
 // came while the upgrade was being given up.
 func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
-	for name, lost := range map[string]bool{"is heard of": false, "is asked for": true} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p, q := w.Process(), w.Process()
-				mu := p.RWMutex("n")
-				require.NoError(w, mu.RLock(w.Ctx))
-				other := q.Take("n", rwlock.Read)
-				ctx, cancel := context.WithCancel(w.Ctx)
-				upgrade := w.Call(ctx, mu.Upgrade)
-				writer := q.Queue("n", rwlock.Write)
-				p.Link.DropPushes(func([]string) bool { return lost }) // as if it had come before the news were forgotten
-				cancel()
-				require.ErrorIs(w, upgrade.Result(), context.Canceled)
-				hears(w, mu)
-				p.Link.DropPushes(nil)
-				w.Release(other)
-				require.NoError(w, mu.RUnlock(w.Ctx))
-				w.Release(writer.Granted())
-				w.OnlyTokensLeft()
-			})
-		})
-	}
+	eachInFakeTime(t, map[string]bool{"is heard of": false, "is asked for": true}, func(w *world, lost bool) {
+		p, q := w.Process(), w.Process()
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.RLock(w.Ctx))
+		other := q.Take("n", rwlock.Read)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		upgrade := w.Call(ctx, mu.Upgrade)
+		writer := q.Queue("n", rwlock.Write)
+		p.Link.DropPushes(func([]string) bool { return lost }) // as if it had come before the news were forgotten
+		cancel()
+		require.ErrorIs(w, upgrade.Result(), context.Canceled)
+		hears(w, mu)
+		p.Link.DropPushes(nil)
+		w.Release(other)
+		require.NoError(w, mu.RUnlock(w.Ctx))
+		w.Release(writer.Granted())
+		w.OnlyTokensLeft()
+	})
 }
 
 // While a reader upgrades, whoever has no lock is told so.

@@ -139,63 +139,61 @@ func TestCloseEndsLingering(t *testing.T) {
 // A goroutine that wants a lock that lingers for readers gives up, at whatever step of its call, while another client
 // comes to wait for the lock, or the lease ends: nothing lingers on.
 func TestLingeringEndsBesideAGoroutineThatGivesUp(t *testing.T) {
-	for name, happens := range map[string]func(w *world, p, q *process) *testkit.Pending{
-		"another client waits": func(w *world, _, q *process) *testkit.Pending {
+	testkit.Each(t, map[string]func(w *world, p, q *process) *pending{
+		"another client waits": func(w *world, _, q *process) *pending {
 			other := q.Acquire(w.Ctx, "n", rwlock.Write)
 			w.Settle()
 			return other
 		},
-		"Close": func(w *world, p, _ *process) *testkit.Pending {
+		"Close": func(w *world, p, _ *process) *pending {
 			require.NoError(w, p.Close())
 			return nil
 		},
-		"its time is over": func(w *world, _, _ *process) *testkit.Pending {
+		"its time is over": func(w *world, _, _ *process) *pending {
 			w.Pass(10 * w.TTL)
 			return nil
 		},
-		"a loss": func(w *world, _, _ *process) *testkit.Pending {
+		"a loss": func(w *world, _, _ *process) *pending {
 			w.FlushAll()
 			w.Pass(w.TTL)
 			return nil
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for step, reached := int64(1), true; reached; step++ {
-				inFakeTime(t, func(w *world) {
-					p, q := w.Process(), w.Process()
-					hasWaited(p)
-					mu := p.RWMutex("n", rwlock.WithLinger(10*w.TTL))
-					require.NoError(w, mu.RLock(w.Ctx))
-					require.NoError(w, mu.RUnlock(w.Ctx))
-					ctx, cancel := context.WithCancel(w.Ctx)
-					defer cancel()
-					var other *testkit.Pending
-					stepped := &steppedContext{Context: ctx, at: step, call: func() {
-						other = happens(w, p, q)
-						cancel()
-					}}
-					err := mu.Lock(stepped)
-					if reached = stepped.calls.Load() >= step; !reached {
-						require.NoError(w, err)
-						require.NoError(w, mu.Unlock(w.Ctx))
-						return
-					}
-					if err == nil {
-						_ = mu.Unlock(w.Ctx)
-					}
-					if other != nil {
-						began := time.Now()
-						w.Release(other.Granted())
-						require.Zero(w, time.Since(began), "step %d", step)
-					}
-					w.Pass(time.Second)
-					if err != nil { // else it has been locked, and lingers anew
-						require.Zero(w, p.Stats().Lingering, "step %d: %v", step, err)
-					}
-				})
-			}
-		})
-	}
+	}, func(t *testing.T, happens func(w *world, p, q *process) *pending) {
+		for step, reached := int64(1), true; reached; step++ {
+			inFakeTime(t, func(w *world) {
+				p, q := w.Process(), w.Process()
+				hasWaited(p)
+				mu := p.RWMutex("n", rwlock.WithLinger(10*w.TTL))
+				require.NoError(w, mu.RLock(w.Ctx))
+				require.NoError(w, mu.RUnlock(w.Ctx))
+				ctx, cancel := context.WithCancel(w.Ctx)
+				defer cancel()
+				var other *pending
+				stepped := &steppedContext{Context: ctx, at: step, call: func() {
+					other = happens(w, p, q)
+					cancel()
+				}}
+				err := mu.Lock(stepped)
+				if reached = stepped.calls.Load() >= step; !reached {
+					require.NoError(w, err)
+					require.NoError(w, mu.Unlock(w.Ctx))
+					return
+				}
+				if err == nil {
+					_ = mu.Unlock(w.Ctx)
+				}
+				if other != nil {
+					began := time.Now()
+					w.Release(other.Granted())
+					require.Zero(w, time.Since(began), "step %d", step)
+				}
+				w.Pass(time.Second)
+				if err != nil { // else it has been locked, and lingers anew
+					require.Zero(w, p.Stats().Lingering, "step %d: %v", step, err)
+				}
+			})
+		}
+	})
 }
 
 // A machine was suspended while a lock lingered: no timer has noticed that the lease has ended, and Lock asks Redis.
@@ -273,10 +271,11 @@ func TestLingerIsForAnRWMutexAndWithoutRenewalIsNot(t *testing.T) {
 func TestASingleAttemptWaitsForTheEndOfLingering(t *testing.T) {
 	const linger, late = time.Second, 50 * time.Millisecond
 	plain := func(p *process) func(context.Context) error { return p.RWMutex("n").TryLock }
-	for name, c := range map[string]struct {
+	type attempt struct {
 		passes time.Duration
 		try    func(p *process) func(context.Context) error
-	}{
+	}
+	eachInFakeTime(t, map[string]attempt{
 		"at the end of the time": {linger, func(p *process) func(context.Context) error {
 			return p.RWMutex("n", rwlock.WithLinger(linger)).TryLock
 		}},
@@ -285,15 +284,11 @@ func TestASingleAttemptWaitsForTheEndOfLingering(t *testing.T) {
 		"without an RWMutex, at the end of the time": {linger, func(p *process) func(context.Context) error {
 			return func(ctx context.Context) error { _, err := p.TryLock(ctx, "n"); return err }
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process()
-				relock(w, p.RWMutex("n", rwlock.WithLinger(linger)))
-				p.Link.DelayDir(testredis.ToServer, late)
-				w.Pass(c.passes)
-				require.NoError(w, c.try(p)(w.Ctx))
-			})
-		})
-	}
+	}, func(w *world, c attempt) {
+		p := w.Process()
+		relock(w, p.RWMutex("n", rwlock.WithLinger(linger)))
+		p.Link.DelayDir(testredis.ToServer, late)
+		w.Pass(c.passes)
+		require.NoError(w, c.try(p)(w.Ctx))
+	})
 }

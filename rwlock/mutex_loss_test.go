@@ -182,7 +182,7 @@ func TestALeaseThatCloseHasGivenBackServesNobody(t *testing.T) {
 
 // No timer is left for a lock that lingered once its lease has ended, by Close, by a loss or given back.
 func TestNoTimerOfLingeringOutlivesTheLease(t *testing.T) {
-	for name, end := range map[string]func(w *world, p *process, mu *rwlock.RWMutex){
+	eachInFakeTime(t, map[string]func(w *world, p *process, mu *rwlock.RWMutex){
 		"Close": func(w *world, p *process, _ *rwlock.RWMutex) { require.NoError(w, p.Close()) },
 		"Close while somebody is in": func(w *world, p *process, mu *rwlock.RWMutex) {
 			require.NoError(w, mu.Lock(w.Ctx))
@@ -192,19 +192,15 @@ func TestNoTimerOfLingeringOutlivesTheLease(t *testing.T) {
 		"another process": func(w *world, _ *process, _ *rwlock.RWMutex) {
 			w.Release(w.Process().Take("n", rwlock.Write))
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process()
-				hasWaited(p)
-				mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
-				relock(w, mu)
-				end(w, p, mu)
-				w.Settle()
-				require.False(w, rwlock.LingerTimer(mu))
-			})
-		})
-	}
+	}, func(w *world, end func(*world, *process, *rwlock.RWMutex)) {
+		p := w.Process()
+		hasWaited(p)
+		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
+		relock(w, mu)
+		end(w, p, mu)
+		w.Settle()
+		require.False(w, rwlock.LingerTimer(mu))
+	})
 }
 
 // A reader that comes after a leader's late answer does not enter with the token of a hold that was lost.

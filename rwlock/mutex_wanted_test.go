@@ -56,47 +56,43 @@ func TestHandingOnWithinAProcessCostsNoCommand(t *testing.T) {
 
 // One who waits in another process is let in after a few more of this one, whether or not its message arrives.
 func TestAWaiterElsewhereIsLetIn(t *testing.T) {
-	for name, lost := range map[string]bool{"message": false, "message lost": true} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p, q := w.Process(), w.Process()
-				hasWaited(p)
-				if lost {
-					p.Link.DropPushes(func(push []string) bool { return strings.HasSuffix(push[2], "wanted") })
-				}
-				mu := p.RWMutex("n")
-				require.NoError(w, mu.Lock(w.Ctx))
-				first := mu.Token()
-				const hold = 100 * time.Millisecond
-				waiting := lockCrowd(w, 200, mu.Lock)
-				began := time.Now()
-				other := q.Queue("n", rwlock.Write)
-				served := 0
-				for other.IsWaiting() {
-					w.Pass(hold)
-					require.NoError(w, mu.Unlock(w.Ctx))
-					w.Settle()
-					served++
-				}
-				took := other.At.Sub(began)
-				if lost {
-					require.Less(w, took, w.TTL/3+(spareSections+2)*hold, "told by the renewal")
-					require.Greater(w, took, (spareSections+2)*hold)
-				} else {
-					require.LessOrEqual(w, served, spareSections+1)
-					require.Greater(w, served, 2)
-				}
-				require.Greater(w, other.Granted().Token(), first)
-				require.True(w, waiting[served].IsWaiting())
-				w.Release(other.Granted())
-				for _, l := range waiting[served-1:] {
-					require.NoError(w, l.Result())
-					require.NoError(w, mu.Unlock(w.Ctx))
-				}
-				w.OnlyTokensLeft()
-			})
-		})
-	}
+	eachInFakeTime(t, map[string]bool{"message": false, "message lost": true}, func(w *world, lost bool) {
+		p, q := w.Process(), w.Process()
+		hasWaited(p)
+		if lost {
+			p.Link.DropPushes(func(push []string) bool { return strings.HasSuffix(push[2], "wanted") })
+		}
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.Lock(w.Ctx))
+		first := mu.Token()
+		const hold = 100 * time.Millisecond
+		waiting := lockCrowd(w, 200, mu.Lock)
+		began := time.Now()
+		other := q.Queue("n", rwlock.Write)
+		served := 0
+		for other.IsWaiting() {
+			w.Pass(hold)
+			require.NoError(w, mu.Unlock(w.Ctx))
+			w.Settle()
+			served++
+		}
+		took := other.At.Sub(began)
+		if lost {
+			require.Less(w, took, w.TTL/3+(spareSections+2)*hold, "told by the renewal")
+			require.Greater(w, took, (spareSections+2)*hold)
+		} else {
+			require.LessOrEqual(w, served, spareSections+1)
+			require.Greater(w, served, 2)
+		}
+		require.Greater(w, other.Granted().Token(), first)
+		require.True(w, waiting[served].IsWaiting())
+		w.Release(other.Granted())
+		for _, l := range waiting[served-1:] {
+			require.NoError(w, l.Result())
+			require.NoError(w, mu.Unlock(w.Ctx))
+		}
+		w.OnlyTokensLeft()
+	})
 }
 
 // Two processes with many goroutines take turns, a few grants each.
@@ -249,11 +245,12 @@ func TestALockIsNotHandedOnPastItsDeadline(t *testing.T) {
 // more than it serves then, and where it lingers enough for that time, but none that would run ahead of the clock.
 func TestTheBlockOfTheNextWriteLease(t *testing.T) {
 	renews, lingers := rwlock.WithTTL(time.Minute), rwlock.WithLinger(time.Hour)
-	for name, c := range map[string]struct {
+	type block struct {
 		opt  rwlock.MutexOption
 		use  func(w *world, mu *rwlock.RWMutex)
 		want int
-	}{
+	}
+	eachInFakeTime(t, map[string]block{
 		"the first":                       {renews, func(*world, *rwlock.RWMutex) {}, 1024},
 		"one section":                     {renews, handOns(0), spareSections},
 		"many sections":                   {renews, handOns(99), 200},
@@ -262,19 +259,15 @@ func TestTheBlockOfTheNextWriteLease(t *testing.T) {
 		"another waited":                  {renews, wanted(0), spareSections},
 		"another waited, after many":      {renews, wanted(99), spareSections + shortSections},
 		"another waited where it lingers": {lingers, wanted(0), spareSections},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process()
-				hasWaited(p)
-				mu := p.RWMutex("n", c.opt)
-				c.use(w, mu)
-				require.NoError(w, mu.Lock(w.Ctx))
-				require.Equal(w, c.want, blockOf(w))
-				require.NoError(w, mu.Unlock(w.Ctx))
-			})
-		})
-	}
+	}, func(w *world, c block) {
+		p := w.Process()
+		hasWaited(p)
+		mu := p.RWMutex("n", c.opt)
+		c.use(w, mu)
+		require.NoError(w, mu.Lock(w.Ctx))
+		require.Equal(w, c.want, blockOf(w))
+		require.NoError(w, mu.Unlock(w.Ctx))
+	})
 }
 
 // handOns is the use of a write lease that is handed on so often within the process.

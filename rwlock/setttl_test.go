@@ -90,7 +90,7 @@ func TestAShorterTTLIsNotTrustedLonger(t *testing.T) {
 // A renewal that was not answered may arrive later. Until it cannot, a longer TTL is not trusted beyond its TTL.
 func TestALongerTTLIsNotTrustedWhileAShorterMayArrive(t *testing.T) {
 	const longer = time.Hour
-	for name, change := range map[string]func(w *world, p *process, lease *rwlock.Lease){
+	eachInFakeTime(t, map[string]func(w *world, p *process, lease *rwlock.Lease){
 		"the connection broke before": func(w *world, p *process, lease *rwlock.Lease) {
 			p.Link.Cut()
 			p.Link.Restore()
@@ -103,25 +103,21 @@ func TestALongerTTLIsNotTrustedWhileAShorterMayArrive(t *testing.T) {
 			p.Link.Restore()
 			w.Eventually("it is renewed again", func() bool { return time.Until(lease.Deadline()) > w.TTL*9/10 })
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process()
-				lease := p.Take("n", rwlock.Write)
-				p.Link.Blackhole(testredis.ToClient)
-				require.Error(w, lease.Renew(w.Ctx))
-				change(w, p, lease)
-				require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
-				for range 6 {
-					w.Pass(w.TTL)
-					require.NoError(w, lease.Err())
-					require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
-				}
-				w.Pass(2 * w.TTL)
-				require.Greater(w, time.Until(lease.Deadline()), longer/2)
-			})
-		})
-	}
+	}, func(w *world, change func(*world, *process, *rwlock.Lease)) {
+		p := w.Process()
+		lease := p.Take("n", rwlock.Write)
+		p.Link.Blackhole(testredis.ToClient)
+		require.Error(w, lease.Renew(w.Ctx))
+		change(w, p, lease)
+		require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
+		for range 6 {
+			w.Pass(w.TTL)
+			require.NoError(w, lease.Err())
+			require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL)
+		}
+		w.Pass(2 * w.TTL)
+		require.Greater(w, time.Until(lease.Deadline()), longer/2)
+	})
 }
 
 // The confirmation of a hand-off is a renewal too: one may arrive after SetTTL. WithReplicas confirms each.
@@ -336,44 +332,41 @@ func resume(w *world, suspended time.Duration, mode rwlock.Mode) {
 
 // The loss says how late a process was that may have asked late, or not have read an answer that was there.
 func TestALossNamesALateProcess(t *testing.T) {
-	for name, c := range map[string]struct {
+	type lateness struct {
 		after time.Duration // from the grant to the pause, in tenths of the TTL
 		pause time.Duration // in tenths of the TTL
 		late  bool
-	}{
+	}
+	eachInFakeTime(t, map[string]lateness{
 		"it asked late":                          {after: 2, pause: 6, late: true},
 		"it did not run while an answer was due": {after: 4, pause: 8, late: true},
 		"it was in time":                         {after: 2, pause: 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				var paused atomic.Int64
-				start := time.Now()
-				clock := settings.LockerOption(func(l *settings.Locker) {
-					l.Clock = func() (time.Duration, time.Time) {
-						now := time.Now().Add(time.Duration(paused.Load()))
-						return now.Sub(start), now
-					}
-				})
-				w.TTL = 1500 * time.Millisecond // over before the client gives up its connection
-				p := w.Process(clock)
-				lease := p.Take("n", rwlock.Write)
-				p.Link.Blackhole(testredis.Both)
-				w.Pass(w.TTL / 10 * c.after)
-				paused.Store(int64(w.TTL / 10 * c.pause))
-				w.UntilOver(lease)
-				require.ErrorContains(w, lease.Err(), "not renewed")
-				require.Regexp(w, `mini:6379: no reply in \S+`, lease.Err().Error())
-				late := `; this process was busy or paused, its timers were up to \S+ late$`
-				if c.late {
-					require.Regexp(w, late, lease.Err().Error())
-				} else {
-					require.NotRegexp(w, late, lease.Err().Error())
-				}
-				_ = testkit.As[*rwlock.NoReplyError](w, lease.Err())
-			})
+	}, func(w *world, c lateness) {
+		var paused atomic.Int64
+		start := time.Now()
+		clock := settings.LockerOption(func(l *settings.Locker) {
+			l.Clock = func() (time.Duration, time.Time) {
+				now := time.Now().Add(time.Duration(paused.Load()))
+				return now.Sub(start), now
+			}
 		})
-	}
+		w.TTL = 1500 * time.Millisecond // over before the client gives up its connection
+		p := w.Process(clock)
+		lease := p.Take("n", rwlock.Write)
+		p.Link.Blackhole(testredis.Both)
+		w.Pass(w.TTL / 10 * c.after)
+		paused.Store(int64(w.TTL / 10 * c.pause))
+		w.UntilOver(lease)
+		require.ErrorContains(w, lease.Err(), "not renewed")
+		require.Regexp(w, `mini:6379: no reply in \S+`, lease.Err().Error())
+		late := `; this process was busy or paused, its timers were up to \S+ late$`
+		if c.late {
+			require.Regexp(w, late, lease.Err().Error())
+		} else {
+			require.NotRegexp(w, late, lease.Err().Error())
+		}
+		_ = testkit.As[*rwlock.NoReplyError](w, lease.Err())
+	})
 }
 
 // A renewal sets the expiry that it was asked for, whatever the server's clock was set back by.
@@ -404,7 +397,7 @@ func TestServerClockSetBackBlocksNobody(t *testing.T) {
 
 // A lease that has ended has no deadline, whatever has ended it, and its contexts say the same.
 func TestDeadlineOfAnEndedLeaseIsZero(t *testing.T) {
-	for name, end := range map[string]func(w *world, p *process, c *testkit.WallClock, l *rwlock.Lease){
+	eachInFakeTime(t, map[string]func(w *world, p *process, c *testkit.WallClock, l *rwlock.Lease){
 		"released": func(w *world, _ *process, _ *testkit.WallClock, l *rwlock.Lease) { w.Release(l) },
 		"closed":   func(w *world, p *process, _ *testkit.WallClock, _ *rwlock.Lease) { require.NoError(w, p.Close()) },
 		"max hold": func(w *world, _ *process, _ *testkit.WallClock, _ *rwlock.Lease) { w.Pass(time.Minute) },
@@ -413,22 +406,18 @@ func TestDeadlineOfAnEndedLeaseIsZero(t *testing.T) {
 			require.ErrorIs(w, l.Renew(w.Ctx), rwlock.ErrLost)
 		},
 		"not noticed yet": func(w *world, _ *process, c *testkit.WallClock, _ *rwlock.Lease) { c.Step(w.TTL) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				clock := testkit.NewWallClock(0)
-				p := w.Process(clock.Option())
-				lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(time.Minute))
-				ctx := lease.Context(w.Ctx)
-				requireDeadline(w, ctx, lease.Deadline())
-				require.Positive(w, time.Until(lease.Deadline()))
-				end(w, p, clock, lease)
-				require.Zero(w, lease.Deadline())
-				requireDeadline(w, ctx, time.Time{})
-				require.Error(w, lease.Err())
-			})
-		})
-	}
+	}, func(w *world, end func(*world, *process, *testkit.WallClock, *rwlock.Lease)) {
+		clock := testkit.NewWallClock(0)
+		p := w.Process(clock.Option())
+		lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(time.Minute))
+		ctx := lease.Context(w.Ctx)
+		requireDeadline(w, ctx, lease.Deadline())
+		require.Positive(w, time.Until(lease.Deadline()))
+		end(w, p, clock, lease)
+		require.Zero(w, lease.Deadline())
+		requireDeadline(w, ctx, time.Time{})
+		require.Error(w, lease.Err())
+	})
 }
 
 // So has a section of an RWMutex whose process keeps the lock, and one that has reached its limit.

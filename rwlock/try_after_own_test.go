@@ -18,35 +18,32 @@ import (
 
 // A single attempt does not wait for its process's releases one after the other: two round trips would be too long.
 func TestASingleAttemptWaitsForItsReleasesTogether(t *testing.T) {
-	for first, name := range map[string]string{"the same lock": "n", "another lock": "other"} {
-		t.Run(first, func(t *testing.T) {
-			testkit.InFakeTime(t, 3, func(w *world) {
-				nodeTimeout := w.TTL / 20
-				p, holder := w.ProcessAt(nodeTimeout*3/10), w.Process()
-				p.WarmUp()
-				var held []*rwlock.Lease
-				for _, name := range []string{"n", "other"} {
-					held = append(held, holder.Take(name, rwlock.Write))
-				}
-				var giveUps []context.CancelFunc
-				var waiters []*pending
-				for _, name := range []string{name, "n"} {
-					ctx, giveUp := context.WithCancel(w.Ctx)
-					giveUps, waiters = append(giveUps, giveUp), append(waiters, p.Acquire(ctx, name, rwlock.Write))
-				}
-				w.Pass(4 * nodeTimeout) // until they wait
-				w.Release(held...)
-				for i, giveUp := range giveUps {
-					giveUp()
-					require.ErrorIs(w, waiters[i].Failed(), context.Canceled)
-					w.Pass(nodeTimeout / 50)
-				}
-				lease, err := p.TryLock(w.Ctx, "n")
-				require.NoError(w, err)
-				w.Release(lease)
-			})
-		})
-	}
+	locks := map[string]string{"the same lock": "n", "another lock": "other"}
+	testkit.EachInFakeTime(t, 3, locks, func(w *world, name string) {
+		nodeTimeout := w.TTL / 20
+		p, holder := w.ProcessAt(nodeTimeout*3/10), w.Process()
+		p.WarmUp()
+		var held []*rwlock.Lease
+		for _, name := range []string{"n", "other"} {
+			held = append(held, holder.Take(name, rwlock.Write))
+		}
+		var giveUps []context.CancelFunc
+		var waiters []*pending
+		for _, name := range []string{name, "n"} {
+			ctx, giveUp := context.WithCancel(w.Ctx)
+			giveUps, waiters = append(giveUps, giveUp), append(waiters, p.Acquire(ctx, name, rwlock.Write))
+		}
+		w.Pass(4 * nodeTimeout) // until they wait
+		w.Release(held...)
+		for i, giveUp := range giveUps {
+			giveUp()
+			require.ErrorIs(w, waiters[i].Failed(), context.Canceled)
+			w.Pass(nodeTimeout / 50)
+		}
+		lease, err := p.TryLock(w.Ctx, "n")
+		require.NoError(w, err)
+		w.Release(lease)
+	})
 }
 
 // A message of a hand-off may overtake the answer that the hold is queued. Two readers of a process are granted the

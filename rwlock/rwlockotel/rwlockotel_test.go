@@ -211,54 +211,51 @@ func TestLockersAreAddedUpOrToldApart(t *testing.T) {
 
 // The name of a lock is nowhere, unless it is asked for; then it is what label makes of it.
 func TestLocksAreNamedOnlyWhenAskedFor(t *testing.T) {
-	for name, c := range map[string]struct {
+	type naming struct {
 		opts  []rwlockotel.Option
 		named bool
-	}{
+	}
+	testkit.EachInFakeTime(t, 1, map[string]naming{
 		"not asked for": {nil, false},
 		"asked for": {[]rwlockotel.Option{rwlockotel.WithNames(func(name string) string {
 			require.Equal(t, "secret:42", name)
 			return "group-of-secret"
 		})}, true},
 		"none by its label": {[]rwlockotel.Option{rwlockotel.WithNames(func(string) string { return "" })}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			testkit.InFakeTime(t, 1, func(w *world) {
-				b := newBackend()
-				telemetry := b.telemetry(w, c.opts...)
-				p := w.Process(rwlock.WithTrace(telemetry.Trace()))
-				require.NoError(w, telemetry.Observe(p.Locker))
-				ctx, span := b.tracers.Tracer("test").Start(w.Ctx, "request")
-				first := p.Take("secret:42", rwlock.Write)
-				waits := p.Acquire(ctx, "secret:42", rwlock.Write)
-				w.UntilWaiting("secret:42", 1)
-				require.NoError(w, first.Release(w.Ctx))
-				lost := waits.Granted()
-				p.Link.Blackhole(testredis.Both)
-				w.UntilOver(lost)
-				p.Link.Restore()
-				w.Pass(time.Minute)
-				err := p.Do(ctx, "secret:42", telemetry.Section(func(ctx context.Context) error {
-					holds := slices.Collect(p.Leases())
-					require.Len(w, holds, 1)
-					w.FlushAll()
-					<-ctx.Done()
-					return context.Cause(ctx)
-				}))
-				require.ErrorIs(w, err, rwlock.ErrLost)
-				w.Settle()
-				span.End()
-				all := b.dump(w)
-				for _, has := range []string{"fencelock.wait", "fencelock.section", "fencelock.lost", "fencelock.at_risk"} {
-					require.Contains(w, all, has)
-				}
-				require.NotContains(w, all, "secret:42")
-				if c.named {
-					require.Contains(w, all, "group-of-secret")
-				}
-			})
-		})
-	}
+	}, func(w *world, c naming) {
+		b := newBackend()
+		telemetry := b.telemetry(w, c.opts...)
+		p := w.Process(rwlock.WithTrace(telemetry.Trace()))
+		require.NoError(w, telemetry.Observe(p.Locker))
+		ctx, span := b.tracers.Tracer("test").Start(w.Ctx, "request")
+		first := p.Take("secret:42", rwlock.Write)
+		waits := p.Acquire(ctx, "secret:42", rwlock.Write)
+		w.UntilWaiting("secret:42", 1)
+		require.NoError(w, first.Release(w.Ctx))
+		lost := waits.Granted()
+		p.Link.Blackhole(testredis.Both)
+		w.UntilOver(lost)
+		p.Link.Restore()
+		w.Pass(time.Minute)
+		err := p.Do(ctx, "secret:42", telemetry.Section(func(ctx context.Context) error {
+			holds := slices.Collect(p.Leases())
+			require.Len(w, holds, 1)
+			w.FlushAll()
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		require.ErrorIs(w, err, rwlock.ErrLost)
+		w.Settle()
+		span.End()
+		all := b.dump(w)
+		for _, has := range []string{"fencelock.wait", "fencelock.section", "fencelock.lost", "fencelock.at_risk"} {
+			require.Contains(w, all, has)
+		}
+		require.NotContains(w, all, "secret:42")
+		if c.named {
+			require.Contains(w, all, "group-of-secret")
+		}
+	})
 }
 
 func TestBadInput(t *testing.T) {

@@ -112,11 +112,12 @@ func TestLossesAreEventsOfTheCallersSpan(t *testing.T) {
 
 func TestSpansOfSections(t *testing.T) {
 	failure := errors.New("no")
-	for name, c := range map[string]struct {
+	type section struct {
 		work       func(w *world, ctx context.Context) error
 		attributes string
 		status     codes.Code
-	}{
+	}
+	testkit.EachInFakeTime(t, 1, map[string]section{
 		"works": {func(*world, context.Context) error { return nil }, "", codes.Unset},
 		"fails": {func(*world, context.Context) error { return failure }, "error.type=*errors.errorString", codes.Error},
 		"loses the lock, and works": {func(w *world, ctx context.Context) error {
@@ -130,38 +131,34 @@ func TestSpansOfSections(t *testing.T) {
 			return ctx.Err()
 		}, "error.type=lost", codes.Error},
 		"panics": {func(*world, context.Context) error { panic(failure) }, "error.type=panic", codes.Error},
-	} {
-		t.Run(name, func(t *testing.T) {
-			testkit.InFakeTime(t, 1, func(w *world) {
-				b := newBackend()
-				telemetry := b.telemetry(w)
-				p := w.Process()
-				ctx, span := b.tracers.Tracer("test").Start(w.Ctx, "request")
-				var inside trace.SpanContext
-				section := telemetry.Section(func(ctx context.Context) error {
-					inside = trace.SpanContextFromContext(ctx)
-					return c.work(w, ctx)
-				})
-				func() {
-					defer func() {
-						if r := recover(); r != nil {
-							require.Equal(w, failure, r)
-						}
-					}()
-					_ = p.DoAll(ctx, rwlock.Writes("a", "b"), section)
-				}()
-				span.End()
-				s := b.spans.Ended()[0]
-				require.Equal(w, "fencelock.section", s.Name())
-				require.Equal(w, s.SpanContext(), inside, "the work runs in the span")
-				require.Equal(w, span.SpanContext().SpanID(), s.Parent().SpanID())
-				require.Equal(w, c.attributes, of(s.Attributes()))
-				require.Equal(w, c.status, s.Status().Code)
-				require.Empty(w, s.Status().Description)
-				require.Len(w, attributesOf(s)["fencelock.tokens"].AsInt64Slice(), 2)
-			})
+	}, func(w *world, c section) {
+		b := newBackend()
+		telemetry := b.telemetry(w)
+		p := w.Process()
+		ctx, span := b.tracers.Tracer("test").Start(w.Ctx, "request")
+		var inside trace.SpanContext
+		section := telemetry.Section(func(ctx context.Context) error {
+			inside = trace.SpanContextFromContext(ctx)
+			return c.work(w, ctx)
 		})
-	}
+		func() {
+			defer func() {
+				if r := recover(); r != nil {
+					require.Equal(w, failure, r)
+				}
+			}()
+			_ = p.DoAll(ctx, rwlock.Writes("a", "b"), section)
+		}()
+		span.End()
+		s := b.spans.Ended()[0]
+		require.Equal(w, "fencelock.section", s.Name())
+		require.Equal(w, s.SpanContext(), inside, "the work runs in the span")
+		require.Equal(w, span.SpanContext().SpanID(), s.Parent().SpanID())
+		require.Equal(w, c.attributes, of(s.Attributes()))
+		require.Equal(w, c.status, s.Status().Code)
+		require.Empty(w, s.Status().Description)
+		require.Len(w, attributesOf(s)["fencelock.tokens"].AsInt64Slice(), 2)
+	})
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -67,6 +67,20 @@ func InFakeTime(t *testing.T, masters int, test func(w *World)) {
 	})
 }
 
+// Each runs a test for each case, by its name.
+func Each[C any](t *testing.T, cases map[string]C, test func(t *testing.T, c C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) { test(t, c) })
+	}
+}
+
+// EachInFakeTime runs a test for each case, by its name, over so many masters, each in a bubble of its own.
+func EachInFakeTime[C any](t *testing.T, masters int, cases map[string]C, test func(w *World, c C)) {
+	t.Helper()
+	Each(t, cases, func(t *testing.T, c C) { InFakeTime(t, masters, func(w *World) { test(w, c) }) })
+}
+
 // OnServers is a world of real servers, each a master.
 func OnServers(t *testing.T, servers ...*testredis.Server) *World {
 	w := newWorld(t)
