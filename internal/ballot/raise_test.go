@@ -217,6 +217,7 @@ func TestAGrantIsConfirmedBeforeItCounts(t *testing.T) {
 			b.Vote(A).Confirmed(5, test.answer)
 			require.Equal(t, test.state, b.Vote(A).State)
 			require.Equal(t, test.want, verdict(b, now))
+			require.Equal(t, test.answer.Err, b.Vote(A).Err)
 			require.True(t, b.Vote(A).MayBeHeld())
 		})
 	}

@@ -108,8 +108,16 @@ func convertStandingStill(t *testing.T, stopped bool) {
 }
 
 // MaxHold limits the lease, from its first grant. A second hold that is granted meanwhile neither moves the limit nor
-// is lost at it: the lease is lost once, and its second hold is released.
+// is lost at it: the lease is lost once, and its second hold is released, also by the exchange that comes too late.
 func TestMaxHoldEndsALeaseThatConverts(t *testing.T) {
+	for name, alone := range map[string]func(context.Context) error{
+		"others stay": context.Cause, "others just left": func(context.Context) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) { convertUntilMaxHold(t, alone) })
+	}
+}
+
+func convertUntilMaxHold(t *testing.T, alone func(context.Context) error) {
 	const limit = time.Second
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, settings.Default().Lock.TTL, testredis.NewMini(t).Client(t))
@@ -122,7 +130,7 @@ func TestMaxHoldEndsALeaseThatConverts(t *testing.T) {
 		err := l.Convert(t.Context(), fencing.Write, engine.Upgrade, func(ctx context.Context) error {
 			require.Equal(t, 2, e.Held())
 			<-ctx.Done()
-			return context.Cause(ctx)
+			return alone(ctx)
 		})
 		var loss *engine.Loss
 		require.ErrorAs(t, err, &loss)

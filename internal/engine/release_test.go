@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +56,44 @@ func TestManyCallsBehindManyReleases(t *testing.T) {
 		f()
 		require.Equal(t, i+1, called)
 	}
+}
+
+// One release at a time probes a server that fails.
+func TestOneReleaseProbesAServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		link := testredis.NewMini(t).NewLink()
+		e := newEngine(t, time.Hour, link.Client(t))
+		var leases [5]engine.Lease
+		for i := range leases {
+			r := writing(0)
+			r.Name = strconv.Itoa(i)
+			require.NoError(t, e.Acquire(t.Context(), &leases[i], r))
+		}
+		probes := make(chan time.Time, 1000)
+		link.Deny(func(cmd []string) string {
+			if testredis.Named("EVALSHA")(cmd) {
+				probes <- time.Now()
+			}
+			return "LOADING Redis is loading the dataset in memory"
+		})
+		for i := range leases {
+			leases[i].ReleaseSoon()
+		}
+		synctest.Wait()
+		for len(probes) > 0 { // they did not know
+			<-probes
+		}
+		time.Sleep(time.Minute)
+		require.NotEmpty(t, probes)
+		for last := (time.Time{}); len(probes) > 0; {
+			at := <-probes
+			require.NotEqual(t, last, at)
+			last = at
+		}
+		link.Deny(nil)
+		time.Sleep(time.Minute)
+		require.Zero(t, e.Registered())
+	})
 }
 
 // A release that is added to a node's queue while another node takes its place is sent, and waits for no probe.
