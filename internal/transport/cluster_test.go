@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -234,6 +236,16 @@ func TestAClusterWithoutShardedMessages(t *testing.T) {
 		<-b.listens
 		require.Equal(t, wire.Uncounted("channel"), b.Route(key), "the count of receivers is that of one node")
 		require.Empty(t, b.down)
+
+		listened := func() int {
+			return slices.IndexFunc(c.minis, func(m *testredis.Mini) bool { return len(m.Miniredis().PubSubChannels("")) > 0 })
+		}
+		left := listened()
+		lock := c.lockOn(left)
+		c.move(left, (left+1)%3)
+		require.NoError(t, (<-b.post(lock)).err)
+		time.Sleep(time.Second)
+		require.NotContains(t, []int{-1, left}, listened(), "the server without slots may have left the Cluster")
 	})
 }
 

@@ -9,12 +9,25 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
+
+// An idle connection is tested each second, or as often as its user says if that is more often.
+func TestIdleConnectionsAreTested(t *testing.T) {
+	for said, want := range map[time.Duration]time.Duration{
+		-1: time.Second, 0: time.Second, time.Millisecond: time.Millisecond, time.Minute: time.Second,
+	} {
+		var o rueidis.ClientOption
+		o.Dialer.KeepAlive, o.Sentinel.Dialer.KeepAlive = said, said
+		o = transport.Tuned(o)
+		require.Equal(t, []time.Duration{want, want}, []time.Duration{o.Dialer.KeepAlive, o.Sentinel.Dialer.KeepAlive})
+	}
+}
 
 // A connection on which nobody has ever waited with a context is in synchronous mode: a deadline would close it.
 func TestACallersEndClosesNobodysConnection(t *testing.T) {
