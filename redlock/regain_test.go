@@ -228,6 +228,23 @@ func TestNoMasterIsRegainedWithoutAQuorum(t *testing.T) {
 	})
 }
 
+// A master that takes the lease back while a renewal is under way is asked for that renewal too.
+func TestARegainedMasterJoinsARenewal(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		const way = 10 * time.Millisecond
+		p := w.Process(redlock.WithNodeTimeout(time.Second))
+		lease := p.Take("leader", rwlock.Write)
+		p.Links[1].Delay(way)
+		p.Links[2].Delay(way)
+		w.Mini.Miniredis().Del("fencelock:{leader}")
+		time.AfterFunc(way, func() { p.Links[0].Delay(10 * way) })
+		require.NoError(w, lease.Renew(w.Ctx)) // from the last answer on, the regain is on its way
+		p.Links[1].Hold(testredis.Both)
+		require.NoError(w, lease.Renew(w.Ctx), "by the first and the third")
+		w.Release(lease)
+	})
+}
+
 // A regain that arrives after the end of the lease, unknown to its suspended process, must not move the deadline.
 func TestARegainRevivesNoLease(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {

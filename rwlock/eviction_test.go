@@ -107,6 +107,21 @@ func TestAnEvictingServerIsToldAtFirstUse(t *testing.T) {
 	}
 }
 
+// Losses have the server asked again, once a minute.
+func TestLossesHaveAServerAskedOnceAMinute(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.Process()
+		for _, asked := range []int{2, 2, 3} { // once at its first answer
+			lease := p.Take("n", rwlock.Write)
+			w.Command("DEL", "fencelock:{n}")
+			require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
+			w.Settle()
+			require.Equal(w, asked, p.Link.Calls("INFO"))
+			w.Pass(40 * time.Second)
+		}
+	})
+}
+
 // A user who may not ask learns nothing, and locks as before.
 func TestAServerThatRefusesINFOIsNotTold(t *testing.T) {
 	server := testredis.Start(t)
