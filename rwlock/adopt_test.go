@@ -21,8 +21,7 @@ import (
 // detach is Detach where it must succeed.
 func detach(w *world, lease *rwlock.Lease, opts ...rwlock.LockOption) rwlock.Ticket {
 	w.Helper()
-	ticket, err := lease.Detach(w.Ctx, opts...)
-	require.NoError(w, err)
+	ticket := got(lease.Detach(w.Ctx, opts...)).orFail(w)
 	return ticket
 }
 
@@ -69,8 +68,7 @@ func TestALeaseChangesProcess(t *testing.T) {
 				var read rwlock.Ticket
 				require.NoError(w, json.Unmarshal(text, &read))
 				by := []*process{q, p, q}[i]
-				lease, err := by.Adopt(w.Ctx, read)
-				require.NoError(w, err)
+				lease := got(by.Adopt(w.Ctx, read)).orFail(w)
 				require.Equal(w, mode, lease.Mode())
 				require.Greater(w, lease.Token(), token)
 				require.NoError(w, lease.Err())
@@ -83,8 +81,7 @@ func TestALeaseChangesProcess(t *testing.T) {
 					require.NoError(w, lease.Release(w.Ctx))
 					break
 				}
-				text, err = json.Marshal(detach(w, lease))
-				require.NoError(w, err)
+				text = got(json.Marshal(detach(w, lease))).orFail(w)
 			}
 			last := next.Granted()
 			require.Greater(w, last.Token(), token)
@@ -127,10 +124,8 @@ func TestDetachNeedsARenewal(t *testing.T) {
 		lease := p.Take("n", rwlock.Write)
 		ctx := lease.Context(w.Ctx)
 		p.Link.Hold(testredis.Both)
-		_, err := lease.Detach(w.Ctx)
-		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		_, err = lease.Detach(w.Soon(time.Millisecond))
-		require.Error(w, err)
+		require.ErrorIs(w, errorOf(lease.Detach(w.Ctx)), rwlock.ErrNoQuorum)
+		require.Error(w, errorOf(lease.Detach(w.Soon(time.Millisecond))))
 		require.NoError(w, lease.Err())
 		require.NoError(w, ctx.Err())
 		p.Link.Restore()
@@ -138,17 +133,14 @@ func TestDetachNeedsARenewal(t *testing.T) {
 		require.NoError(w, lease.Err(), "it is renewed")
 		gone, cancel := context.WithCancel(w.Ctx)
 		cancel()
-		_, err = lease.Detach(gone)
-		require.ErrorIs(w, err, context.Canceled)
+		require.ErrorIs(w, errorOf(lease.Detach(gone)), context.Canceled)
 		require.NoError(w, lease.Err())
 		w.Release(lease)
-		_, err = lease.Detach(w.Ctx)
-		require.ErrorIs(w, err, rwlock.ErrReleased)
+		require.ErrorIs(w, errorOf(lease.Detach(w.Ctx)), rwlock.ErrReleased)
 
 		lost := p.Take("n", rwlock.Write)
 		w.FlushAll()
-		_, err = lost.Detach(w.Ctx)
-		require.ErrorIs(w, err, rwlock.ErrLost)
+		require.ErrorIs(w, errorOf(lost.Detach(w.Ctx)), rwlock.ErrLost)
 		require.Zero(w, p.Stats().Detached)
 	})
 }
@@ -162,8 +154,7 @@ func TestADetachedLeaseIsLeftAlone(t *testing.T) {
 		require.NoError(w, lease.Release(w.Ctx))
 		require.NoError(w, p.Close())
 		require.Len(w, w.Inspect("n").Holders, 1)
-		adopted, err := q.Adopt(w.Ctx, ticket)
-		require.NoError(w, err)
+		adopted := got(q.Adopt(w.Ctx, ticket)).orFail(w)
 		w.Pass(3 * w.TTL)
 		require.NoError(w, adopted.Err())
 		require.Len(w, w.Inspect("n").Holders, 1)
@@ -229,8 +220,7 @@ func TestAnAdopterDies(t *testing.T) {
 			require.False(w, errors.Is(err, rwlock.ErrTicket))
 			w.Pass(w.TTL)
 			q.Link.Delay(0)
-			lease, err := r.Adopt(w.Ctx, ticket)
-			require.NoError(w, err)
+			lease := got(r.Adopt(w.Ctx, ticket)).orFail(w)
 			q.Link.Restore()
 			w.Pass(w.TTL)
 			require.NoError(w, lease.Err())
@@ -254,12 +244,10 @@ func TestAdoptEndsWithItsContext(t *testing.T) {
 			require.ErrorIs(w, err, context.Canceled)
 
 			q.Link.Delay(20 * time.Millisecond)
-			_, err = q.Adopt(w.Soon(30*time.Millisecond), ticket)
-			require.ErrorIs(w, err, context.DeadlineExceeded)
+			require.ErrorIs(w, errorOf(q.Adopt(w.Soon(30*time.Millisecond), ticket)), context.DeadlineExceeded)
 			w.Pass(100 * time.Millisecond)
 			q.Link.Delay(0)
-			lease, err := q.Adopt(w.Ctx, ticket)
-			require.NoError(w, err)
+			lease := got(q.Adopt(w.Ctx, ticket)).orFail(w)
 			ticket = detach(w, lease)
 
 			q.Link.Delay(20 * time.Millisecond)
@@ -310,8 +298,7 @@ func TestAnAdoptedLeaseKeepsItsMinimum(t *testing.T) {
 				}
 				ticket := detach(w, lease)
 				w.Pass(w.TTL / 2)
-				adopted, err := q.Adopt(w.Ctx, ticket, rwlock.WithMinHold(least))
-				require.NoError(w, err)
+				adopted := got(q.Adopt(w.Ctx, ticket, rwlock.WithMinHold(least))).orFail(w)
 				require.NoError(w, adopted.Release(w.Ctx))
 				next := p.Acquire(w.Ctx, "n", rwlock.Write)
 				w.Release(next.Granted())
@@ -328,11 +315,9 @@ func TestTraceOfAnAdoption(t *testing.T) {
 		var d testkit.Trace
 		p := w.Process(d.Option())
 		ticket := detach(w, p.Take("n", rwlock.Write))
-		adopted, err := p.Adopt(w.Ctx, ticket)
-		require.NoError(w, err)
+		adopted := got(p.Adopt(w.Ctx, ticket)).orFail(w)
 		w.Release(adopted)
-		_, err = p.Adopt(w.Ctx, ticket)
-		require.ErrorIs(w, err, rwlock.ErrTicket)
+		require.ErrorIs(w, errorOf(p.Adopt(w.Ctx, ticket)), rwlock.ErrTicket)
 		w.Settle()
 		require.Equal(w, []string{
 			"acquired n", "renewed n", "detached n", "released n", "acquired n", "released n", "failed n",
@@ -386,8 +371,7 @@ func TestAFailedAdoptionIsNoLease(t *testing.T) {
 		require.Zero(w, q.Stats().Adopted)
 		require.Equal(w, acquired, q.Stats().Acquired)
 		w.Eventually("its hold is released", func() bool { return len(w.Inspect("n").Holders) == 1 })
-		lease, err := p.Adopt(w.Ctx, ticket)
-		require.NoError(w, err, "the detached hold was not released in the background")
+		lease := got(p.Adopt(w.Ctx, ticket)).orFail(w, "the detached hold was not released in the background")
 		w.Release(lease)
 		require.NoError(w, q.Close())
 		seen := reported(&d)

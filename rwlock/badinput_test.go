@@ -131,8 +131,7 @@ func TestLimitsAreAllowed(t *testing.T) {
 		for _, name := range []string{"n", strings.Repeat("n", 512)} {
 			lease := p.Take(name, rwlock.Write, rwlock.WithTTL(24*time.Hour), rwlock.WithMaxWait(testkit.Patience),
 				rwlock.WithMaxHold(time.Hour), rwlock.WithoutRenewal())
-			s, err := p.Inspect(w.Ctx, name)
-			require.NoError(w, err)
+			s := got(p.Inspect(w.Ctx, name)).orFail(w)
 			require.Len(w, s.Holders, 1)
 			require.Equal(w, strings.Repeat("m", 256), s.Holders[0].Meta)
 			w.Release(lease)
@@ -298,16 +297,14 @@ func TestAPanicOfAContextLeavesNoAcquisition(t *testing.T) {
 					other, p, panics := w.Process(), w.Process(), 0
 					for calls := int64(0); ; calls++ {
 						if held {
-							lease, err := other.Lock(w.Ctx, "n")
-							require.NoError(w, err)
+							lease := got(other.Lock(w.Ctx, "n")).orFail(w)
 							time.AfterFunc(w.TTL/4, func() { assert.NoError(w, lease.Release(w.Ctx)) })
 						}
 						returned := lockWithin(w, p, w.TTL/8, calls)
 						w.Pass(w.TTL)
 						require.Zero(w, p.Stats().Held, "after %d calls", calls)
 						require.Zero(w, p.Stats().Waiting, "after %d calls", calls)
-						lease, err := other.TryLock(w.Ctx, "n")
-						require.NoError(w, err, "after %d calls", calls)
+						lease := got(other.TryLock(w.Ctx, "n")).orFail(w, "after %d calls", calls)
 						require.NoError(w, lease.Release(w.Ctx))
 						if returned {
 							break

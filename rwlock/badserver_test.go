@@ -22,8 +22,7 @@ import (
 
 func dial(t *testing.T, addr string, base rueidis.ClientOption) rueidis.Client {
 	t.Helper()
-	client, err := rwlock.Dial(addr, base)
-	require.NoError(t, err)
+	client := got(rwlock.Dial(addr, base)).orFail(t)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -63,8 +62,7 @@ func restrictedServer(t *testing.T) *testredis.Server {
 		"nokeys":    "on >secret ~other:* &* +@all",
 		"nocommand": "on >secret ~* &* +@all -time",
 	} {
-		_, err := server.Command(append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(server.Command(append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)))
 	}
 	return server
 }
@@ -125,8 +123,7 @@ func onlyTokensOn(t *testing.T, server *testredis.Server) {
 	for _, key := range keys.([]any) {
 		if name := key.(string); !testkit.IsMarker(name) {
 			require.Regexp(t, `\}$`, name, "keys left: %v", keys)
-			fields, err := server.Command("HKEYS", name)
-			require.NoError(t, err)
+			fields := got(server.Command("HKEYS", name)).orFail(t)
 			require.Subset(t, []any{"t", "s"}, fields, "%s", name)
 		}
 	}
@@ -134,8 +131,7 @@ func onlyTokensOn(t *testing.T, server *testredis.Server) {
 
 func commandOn(t *testing.T, server *testredis.Server, args ...string) any {
 	t.Helper()
-	reply, err := server.Command(args...)
-	require.NoError(t, err, "%v", args)
+	reply := got(server.Command(args...)).orFail(t, "%v", args)
 	return reply
 }
 
@@ -157,8 +153,7 @@ func newGroup(t *testing.T) *group {
 func (g *group) replicate(t *testing.T) {
 	for _, key := range g.old.Miniredis().Keys() {
 		require.Equal(t, "hash", g.old.Miniredis().Type(key), "the test is for these only")
-		fields, err := g.old.Miniredis().HKeys(key)
-		require.NoError(t, err)
+		fields := got(g.old.Miniredis().HKeys(key)).orFail(t)
 		for _, field := range fields {
 			g.next.Miniredis().HSet(key, field, g.old.Miniredis().HGet(key, field))
 		}
@@ -173,14 +168,12 @@ func TestAReleaseThatAReplacedMasterConfirmedIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
 		locker := lockerOf(t, g.client, rwlock.WithTTL(time.Hour))
-		held, err := locker.Lock(t.Context(), "n")
-		require.NoError(t, err)
+		held := got(locker.Lock(t.Context(), "n")).orFail(t)
 		g.replicate(t)
 		require.NoError(t, held.Release(t.Context()), "the old master has confirmed it")
 		g.failOver()
 		begun := time.Now()
-		again, err := locker.Lock(t.Context(), "n")
-		require.NoError(t, err)
+		again := got(locker.Lock(t.Context(), "n")).orFail(t)
 		require.LessOrEqual(t, time.Since(begun), time.Second)
 		time.Sleep(time.Minute)
 		require.NoError(t, again.Err(), "what was repeated is over")
@@ -193,8 +186,7 @@ func TestSubscriptionsFollowTheMaster(t *testing.T) {
 		g := newGroup(t)
 		locker := lockerOf(t, g.client, rwlock.WithTTL(time.Hour))
 		g.failOver()
-		held, err := lockerOf(t, g.client).Lock(t.Context(), "n")
-		require.NoError(t, err)
+		held := got(lockerOf(t, g.client).Lock(t.Context(), "n")).orFail(t)
 		g.client.now.Store(0)
 		held0, err := locker.Lock(t.Context(), "n")
 		require.NoError(t, err)
@@ -350,10 +342,9 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	held, err := first.Lock(ctx, "orders")
-	require.NoError(t, err)
+	held := got(first.Lock(ctx, "orders")).orFail(t)
 	require.NoError(t, held.Renew(ctx))
-	_, err = second.TryRLock(ctx, "orders")
+	_, err := second.TryRLock(ctx, "orders")
 	require.ErrorIs(t, err, rwlock.ErrNotAcquired)
 	waiting := make(chan error, 1)
 	go func() {
@@ -364,8 +355,7 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 		waiting <- err
 	}()
 	require.Eventually(t, func() bool {
-		state, err := first.Inspect(ctx, "orders")
-		require.NoError(t, err)
+		state := got(first.Inspect(ctx, "orders")).orFail(t)
 		return len(state.Waiters) == 1
 	}, testkit.Patience, time.Millisecond)
 	require.NoError(t, held.Release(ctx))
@@ -373,10 +363,8 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 
 	owned := reentrant.WithOwner(ctx)
 	owner, _ := reentrant.OwnerFrom(owned)
-	outer, err := reentrant.New(first).Lock(owned, "nested")
-	require.NoError(t, err)
-	joined, err := reentrant.New(second).Lock(reentrant.AsOwner(ctx, owner), "nested")
-	require.NoError(t, err)
+	outer := got(reentrant.New(first).Lock(owned, "nested")).orFail(t)
+	joined := got(reentrant.New(second).Lock(reentrant.AsOwner(ctx, owner), "nested")).orFail(t)
 	require.NoError(t, joined.Release(ctx))
 	require.NoError(t, outer.Release(ctx))
 }

@@ -96,8 +96,7 @@ func breakNowFreesAtOnce(w *world) {
 	hold := w.Inspect("n").Holders[0].Hold
 	holder.Die()
 	require.NoError(w, op.Break(w.Ctx, "n", hold, "stuck", rwlock.BreakNow()))
-	later, err := next.TryLock(w.Ctx, "n")
-	require.NoError(w, err)
+	later := got(next.TryLock(w.Ctx, "n")).orFail(w)
 	require.Greater(w, later.Token(), lease.Token())
 	w.Release(later)
 }

@@ -105,12 +105,11 @@ func TestCloseInsideAHook(t *testing.T) {
 	server := testredis.Start(t)
 	for what, option := range acting {
 		t.Run(what, func(t *testing.T) {
-			client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
-			require.NoError(t, err)
+			client := got(rwlock.Dial(server.Addr(), rueidis.ClientOption{})).orFail(t)
 			var locker *rwlock.Locker
 			closed := make(chan struct{})
 			var once sync.Once
-			locker, err = rwlock.New(client, option(func() {
+			locker, err := rwlock.New(client, option(func() {
 				once.Do(func() {
 					_ = locker.Close()
 					close(closed)

@@ -376,8 +376,7 @@ func TestWaitersOfAServerThatRefuses(t *testing.T) {
 				var on atomic.Bool
 				refused := refusing(mini, &on)
 				locker := testkit.New(t, mini.Client(t), rwlock.WithTTL(time.Minute))
-				holder, err := rwlock.New(mini.Client(t), rwlock.WithTTL(time.Second))
-				require.NoError(t, err)
+				holder := got(rwlock.New(mini.Client(t), rwlock.WithTTL(time.Second))).orFail(t)
 				held, err := holder.Lock(t.Context(), "n", rwlock.WithoutRenewal())
 				require.NoError(t, err)
 
@@ -387,8 +386,7 @@ func TestWaitersOfAServerThatRefuses(t *testing.T) {
 				began := time.Now()
 				for range crowd {
 					all.Go(func() {
-						lease, err := locker.Lock(t.Context(), "n")
-						require.NoError(t, err)
+						lease := got(locker.Lock(t.Context(), "n")).orFail(t)
 						first.CompareAndSwap(0, int64(time.Since(began)))
 						require.NoError(t, lease.Release(t.Context()))
 					})
@@ -422,8 +420,7 @@ func TestBackgroundReleasesGoOnAfterAnOutage(t *testing.T) {
 		w.Release(p.Take("other", rwlock.Write))
 
 		q.Take("n", rwlock.Write)
-		_, err := p.Lock(w.Soon(100*time.Millisecond), "n")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, errorOf(p.Lock(w.Soon(100*time.Millisecond), "n")), rwlock.ErrNotAcquired)
 		w.Pass(50 * time.Millisecond)
 		require.Empty(w, w.Inspect("n").Waiters, "who gave up is out of the queue")
 		start := time.Now()

@@ -34,14 +34,12 @@ func clusterLocker(t *testing.T, d testredis.Deployment, opts ...rwlock.Option) 
 // broadcasts returns how many messages the nodes have sent each other over the bus for subscribers.
 func broadcasts(t *testing.T, c *testredis.Cluster) (n int) {
 	for _, node := range c.Nodes() {
-		reply, err := node.Command("CLUSTER", "INFO")
-		require.NoError(t, err)
+		reply := got(node.Command("CLUSTER", "INFO")).orFail(t)
 		_, rest, found := strings.Cut(reply.(string), "cluster_stats_messages_publish_sent:")
 		if !found {
 			continue // none
 		}
-		sent, err := strconv.Atoi(strings.Fields(rest)[0])
-		require.NoError(t, err)
+		sent := got(strconv.Atoi(strings.Fields(rest)[0])).orFail(t)
 		n += sent
 	}
 	return n
@@ -175,8 +173,7 @@ func leftMoving(
 		require.NoError(w, held.Err())
 		return p.Stats().Renewed > 3
 	})
-	_, err := q.TryLock(w.Ctx, name)
-	require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+	require.ErrorIs(w, errorOf(q.TryLock(w.Ctx, name)), rwlock.ErrNotAcquired)
 	next := q.Acquire(w.Ctx, name, rwlock.Write)
 	w.Release(held)
 	w.Release(next.Granted())
@@ -214,7 +211,6 @@ func TestHandOffsAfterAScriptFlush(t *testing.T) {
 		return !asked
 	}
 	w.Eventually("a hand-off is believed", believed)
-	_, err = cluster.Owner(cluster.Slot("fencelock:{n}")).Command("SCRIPT", "FLUSH")
-	require.NoError(t, err)
+	require.NoError(t, errorOf(cluster.Owner(cluster.Slot("fencelock:{n}")).Command("SCRIPT", "FLUSH")))
 	w.Eventually("a hand-off is believed again", believed)
 }

@@ -35,8 +35,7 @@ func dialPatiently(t *testing.T, link *testredis.Link, change func(*rueidis.Clie
 	option := link.Option()
 	option.Dialer, option.ConnWriteTimeout = net.Dialer{}, 0
 	change(&option)
-	client, err := rwlock.Dial("", option)
-	require.NoError(t, err)
+	client := got(rwlock.Dial("", option)).orFail(t)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -59,8 +58,7 @@ func TestALeaseOutlivesAConnectionThatFallsSilent(t *testing.T) {
 					link.Delay(25 * time.Millisecond)
 					client := dialPatiently(t, link, change)
 					locker := openLocker(t, client, rwlock.WithTTL(30*time.Second))
-					lease, err := locker.Lock(t.Context(), "n", rwlock.WithTTL(ttl))
-					require.NoError(t, err)
+					lease := got(locker.Lock(t.Context(), "n", rwlock.WithTTL(ttl))).orFail(t)
 					for range 5 {
 						before := dialsOf(client)
 						<-link.MuteNextReply(testredis.Named("EVALSHA"))
@@ -80,8 +78,7 @@ func TestASlowLinkIsNotSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
 		fast := openLocker(t, dialPatiently(t, mini.NewLink(), func(*rueidis.ClientOption) {}))
-		first, err := fast.Lock(t.Context(), "n")
-		require.NoError(t, err)
+		first := got(fast.Lock(t.Context(), "n")).orFail(t)
 		time.Sleep(10 * time.Second) // the server knows the scripts by now
 		require.NoError(t, first.Release(t.Context()))
 
@@ -92,8 +89,7 @@ func TestASlowLinkIsNotSilent(t *testing.T) {
 		before := dialsOf(client)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		lease, err := locker.Lock(ctx, "n")
-		require.NoError(t, err)
+		lease := got(locker.Lock(ctx, "n")).orFail(t)
 		time.Sleep(time.Minute)
 		require.NoError(t, lease.Err())
 		require.Equal(t, before, dialsOf(client))
@@ -148,8 +144,7 @@ func outlast(w *world, change func(*rueidis.ClientOption), strike func(*world, *
 	link := w.NewLink()
 	option := link.Option()
 	change(&option)
-	client, err := rueidis.NewClient(option)
-	require.NoError(w, err)
+	client := got(rueidis.NewClient(option)).orFail(w)
 	w.Cleanup(client.Close)
 	locker, err := rwlock.New(client)
 	if err != nil {
@@ -213,8 +208,7 @@ func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
 			require.Less(w, runtime.NumGoroutine(), before+5*callers)
 			w.Mini.Thaw()
 			begun := time.Now()
-			lease, err := other.Lock(w.Ctx, "x")
-			require.NoError(w, err)
+			lease := got(other.Lock(w.Ctx, "x")).orFail(w)
 			require.Less(w, time.Since(begun), 100*time.Millisecond)
 			w.Release(lease)
 			w.Pass(w.TTL)
@@ -259,8 +253,7 @@ func TestCloseWithOneBlockingConnection(t *testing.T) {
 	defer client.Close()
 	var lockers []*rwlock.Locker
 	for _, prefix := range []string{"a", "b"} {
-		locker, err := rwlock.New(client, rwlock.WithPrefix(prefix), rwlock.WithTTL(2*time.Second))
-		require.NoError(t, err)
+		locker := got(rwlock.New(client, rwlock.WithPrefix(prefix), rwlock.WithTTL(2*time.Second))).orFail(t)
 		lockers = append(lockers, locker)
 		held, err := locker.Lock(t.Context(), "n")
 		require.NoError(t, err)

@@ -128,10 +128,9 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 	binary := redisBinary(t)
 	server := testredis.StartBinary(t, binary, "--requirepass", "right")
 	server.Kill()
-	locker, err := rwlock.Open("redis://:later@"+server.Addr()+"/3", testredis.Patience())
-	require.NoError(t, err)
+	locker := got(rwlock.Open("redis://:later@"+server.Addr()+"/3", testredis.Patience())).orFail(t)
 	defer func() { require.NoError(t, locker.Close()) }()
-	_, err = locker.TryLock(t.Context(), "a")
+	_, err := locker.TryLock(t.Context(), "a")
 	require.ErrorContains(t, err, "connection refused")
 	server.Restart()
 	for given, refusal := range map[string]string{"wrong": "WRONGPASS", "": "NOAUTH"} {
@@ -153,8 +152,7 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 		lease, err := locker.Lock(t.Context(), "a")
 		return err == nil && lease.Release(t.Context()) == nil
 	}, testkit.Patience, 10*time.Millisecond)
-	found, err := run("EXISTS", "fencelock:{a}").ToInt64()
-	require.NoError(t, err)
+	found := got(run("EXISTS", "fencelock:{a}").ToInt64()).orFail(t)
 	require.EqualValues(t, 1, found, "in database 3")
 
 	node := testredis.StartCluster(t, binary, 0).Nodes()[0]
@@ -177,8 +175,7 @@ func TestOpen(t *testing.T) {
 		"Sentinel": "redis://" + group.Sentinels()[0].Addr() + "?master_set=" + group.Option().Sentinel.MasterSet,
 		"Cluster":  "redis://" + nodes[0].Addr() + "?addr=" + nodes[1].Addr(),
 	} {
-		locker, err := rwlock.Open(addr, testredis.Patience())
-		require.NoError(t, err, name)
+		locker := got(rwlock.Open(addr, testredis.Patience())).orFail(t, name)
 		require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil }), name)
 		require.NoError(t, locker.Close(), name)
 		require.NoError(t, locker.Close(), name)
@@ -306,8 +303,7 @@ func TestManyCallersShareWrites(t *testing.T) {
 			}
 			return newSocket(conn, &writes), nil
 		}
-		client, err := rwlock.Dial("", option)
-		require.NoError(t, err)
+		client := got(rwlock.Dial("", option)).orFail(t)
 		defer client.Close()
 
 		synctest.Wait()
@@ -407,8 +403,7 @@ func TestAPasswordChangesWhileLocksAreHeld(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	run := func(args ...string) {
-		_, err := server.Command(args...)
-		require.NoError(t, err, "%q", args)
+		require.NoError(t, errorOf(server.Command(args...)), "%q", args)
 	}
 	run("ACL", "SETUSER", "ann", "on", ">first", "~*", "&*", "+@all")
 	var password atomic.Value
@@ -425,8 +420,7 @@ func TestAPasswordChangesWhileLocksAreHeld(t *testing.T) {
 	defer func() { require.NoError(t, locker.Close()) }()
 	var leases []*rwlock.Lease
 	for i := range 20 {
-		lease, err := locker.Lock(t.Context(), fmt.Sprint(i))
-		require.NoError(t, err)
+		lease := got(locker.Lock(t.Context(), fmt.Sprint(i))).orFail(t)
 		leases = append(leases, lease)
 	}
 	var last error

@@ -291,12 +291,11 @@ func TestPingOverAQuorum(t *testing.T) {
 	for _, s := range w.Servers {
 		addrs = append(addrs, s.Addr())
 	}
-	l, err := redlock.Open(addrs, testredis.Patience())
-	require.NoError(t, err)
+	l := got(redlock.Open(addrs, testredis.Patience())).orFail(t)
 	defer func() { require.NoError(t, l.Close()) }()
 	require.NoError(t, l.Ping(t.Context()))
 	w.Servers[2].Kill()
-	err = l.Ping(t.Context())
+	err := l.Ping(t.Context())
 	require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
 	node := testkit.As[*rwlock.NodeError](t, err)
 	require.Equal(t, 2, node.Index)
@@ -383,8 +382,7 @@ func TestWrapKeepsWhatIsKnownOfTheConnection(t *testing.T) {
 			clients[i], err = wrap(client, func(c rueidis.Client) rueidis.Client { return &hooked{c, seen} })
 			require.NoError(t, err)
 		}
-		locker, err := redlock.New(clients, rwlock.WithTTL(time.Second), testredis.Patience())
-		require.NoError(t, err)
+		locker := got(redlock.New(clients, rwlock.WithTTL(time.Second), testredis.Patience())).orFail(t)
 		pair := func() { require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil })) }
 		pair()
 		servers[0].ResetStats()
@@ -422,17 +420,12 @@ func TestWrapRefuses(t *testing.T) {
 	require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), "it stays as it was")
 
 	// Wrapped twice, and closed by either end.
-	once, err := rwlock.Wrap(client, same)
-	require.NoError(t, err)
-	twice, err := rwlock.Wrap(once, same)
-	require.NoError(t, err)
-	locker, err := rwlock.New(twice)
-	require.NoError(t, err)
-	_, err = locker.Lock(t.Context(), "n")
-	require.NoError(t, err)
+	once := got(rwlock.Wrap(client, same)).orFail(t)
+	twice := got(rwlock.Wrap(once, same)).orFail(t)
+	locker := got(rwlock.New(twice)).orFail(t)
+	require.NoError(t, errorOf(locker.Lock(t.Context(), "n")))
 	client.Close()
-	_, err = locker.Lock(t.Context(), "m")
-	require.ErrorIs(t, err, rwlock.ErrNoQuorum, "a closed client ends the waiting")
+	require.ErrorIs(t, errorOf(locker.Lock(t.Context(), "m")), rwlock.ErrNoQuorum, "a closed client ends the waiting")
 	require.NoError(t, locker.Close())
 	twice.Close()
 }

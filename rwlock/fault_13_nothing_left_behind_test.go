@@ -51,17 +51,14 @@ var waysOut = []struct {
 	{"cancelled before it began", func(w *world, p, _ *process) {
 		ctx, cancel := context.WithCancel(w.Ctx)
 		cancel()
-		_, err := p.Lock(ctx, "n")
-		require.ErrorIs(w, err, context.Canceled)
+		require.ErrorIs(w, errorOf(p.Lock(ctx, "n")), context.Canceled)
 	}},
 	{"refused for its options", func(w *world, p, _ *process) {
-		_, err := p.Lock(w.Ctx, "n", rwlock.WithTTL(0))
-		require.ErrorIs(w, err, rwlock.ErrOption)
+		require.ErrorIs(w, errorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(0))), rwlock.ErrOption)
 	}},
 	{"refused by the server", func(w *world, p, _ *process) {
 		w.Command("SADD", "fencelock:{n}", "foreign")
-		_, err := p.Lock(w.Ctx, "n")
-		require.ErrorIs(w, err, rwlock.ErrConflict)
+		require.ErrorIs(w, errorOf(p.Lock(w.Ctx, "n")), rwlock.ErrConflict)
 		w.Command("DEL", "fencelock:{n}")
 	}},
 	{"expired", func(w *world, p, _ *process) {

@@ -43,13 +43,6 @@ func holdElsewhere(w *world) {
 	w.Process().Take("n", rwlock.Write, rwlock.WithMeta("the holder's meta"))
 }
 
-func errorOf(lease *rwlock.Lease, err error) error {
-	if lease != nil {
-		return nil
-	}
-	return err
-}
-
 func TestF22OneCauseOneError(t *testing.T) {
 	for _, causes := range []map[string]cause{causesOfNoLease, causesOfTheEnd} {
 		eachInFakeTime(t, causes, func(w *world, c cause) {

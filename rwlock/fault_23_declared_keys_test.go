@@ -33,8 +33,7 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 	for _, binary := range testredis.Binaries() {
 		server := cluster(t, binary)
 		client := func() rueidis.Client {
-			c, err := rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{server.Addr()}})
-			require.NoError(t, err)
+			c := got(rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{server.Addr()}})).orFail(t)
 			t.Cleanup(c.Close)
 			require.Equal(t, rueidis.ClientModeCluster, c.Mode())
 			return c
@@ -47,8 +46,7 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 			require.NoError(t, err, "%q", name)
 			waiting := (&process{Locker: q, W: w}).Acquire(t.Context(), name, rwlock.Read)
 			w.Eventually("it waits", func() bool {
-				s, err := p.Inspect(t.Context(), name)
-				require.NoError(t, err)
+				s := got(p.Inspect(t.Context(), name)).orFail(t)
 				return len(s.Waiters) == 1
 			})
 			slots := map[any][]string{}

@@ -38,8 +38,7 @@ func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
 			forgotten(scripts.Acquire, p, func() { held = p.Take("n", rwlock.Write) })
 			forgotten(scripts.Renew, p, func() { require.NoError(w, held.Renew(w.Ctx)) })
 			forgotten(scripts.Inspect, p, func() {
-				s, err := p.Inspect(w.Ctx, "n")
-				require.NoError(w, err)
+				s := got(p.Inspect(w.Ctx, "n")).orFail(w)
 				require.Len(w, s.Holders, 1)
 				require.Equal(w, 1, s.Holders[0].Count)
 			})

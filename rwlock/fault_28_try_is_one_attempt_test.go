@@ -109,8 +109,7 @@ func TestF28TryDoRunsOnceOrNot(t *testing.T) {
 		for mode, do := range map[rwlock.Mode]doing{rwlock.Write: p.TryDo, rwlock.Read: p.TryRDo} {
 			failure := errors.New("the work failed")
 			work := func(ctx context.Context) error {
-				fence, err := fencing.Require(ctx, "n")
-				require.NoError(w, err)
+				fence := got(fencing.Require(ctx, "n")).orFail(w)
 				require.Equal(w, mode, fence.Mode)
 				require.NoError(w, ctx.Err())
 				return failure

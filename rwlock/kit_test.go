@@ -2,10 +2,13 @@ package rwlock_test
 
 import (
 	"context"
+	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/internal/test/scratch"
@@ -107,4 +110,27 @@ func (e *ending) before(t time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return !e.at.IsZero() && e.at.Before(t)
+}
+
+// errorOf is the error of a call, beside which it returns nothing.
+func errorOf[T any](got T, err error) error {
+	if err != nil && !reflect.ValueOf(&got).Elem().IsZero() {
+		return fmt.Errorf("%v beside an error: %v", got, err)
+	}
+	return err
+}
+
+// outcome is what a call has returned.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+func got[T any](value T, err error) outcome[T] { return outcome[T]{value, err} }
+
+// orFail is the value. It fails the test if the call has failed.
+func (o outcome[T]) orFail(t testing.TB, because ...any) T {
+	t.Helper()
+	require.NoError(t, o.err, because...)
+	return o.value
 }

@@ -179,8 +179,7 @@ func TestListGoesOnWithoutAServer(t *testing.T) {
 	var expected []string
 	for i, master := range masters {
 		for _, name := range namesOf(c, master, 3) {
-			_, err := locker.Lock(t.Context(), name, rwlock.WithTTL(time.Hour))
-			require.NoError(t, err)
+			require.NoError(t, errorOf(locker.Lock(t.Context(), name, rwlock.WithTTL(time.Hour))))
 			if i != 1 {
 				expected = append(expected, name)
 			}
@@ -210,8 +209,7 @@ func TestAReplicaShowsNothing(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartBinary(t, redisBinary(t))
 	locker := testkit.Dial(t, server.Addr(), rueidis.ClientOption{}, testredis.Patience())
-	_, err := locker.Lock(t.Context(), "orders", rwlock.WithTTL(time.Hour))
-	require.NoError(t, err)
+	require.NoError(t, errorOf(locker.Lock(t.Context(), "orders", rwlock.WithTTL(time.Hour))))
 	state, err := locker.Inspect(t.Context(), "orders")
 	require.NoError(t, err)
 	commandOn(t, server, "REPLICAOF", "127.0.0.1", "1")
@@ -242,8 +240,7 @@ func TestListNeedsTheRightToScan(t *testing.T) {
 	locker := d.locker(t, aclTTL)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	_, err := locker.Lock(ctx, "orders")
-	require.NoError(t, err)
+	require.NoError(t, errorOf(locker.Lock(ctx, "orders")))
 	for state, err := range locker.List(ctx, "") {
 		require.Empty(t, state.Name)
 		require.ErrorContains(t, err, "scan")

@@ -123,8 +123,7 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 			} {
 				p.Link.ResetCalls()
 				before, begun := written.n.Load(), time.Now()
-				all, err := c.take(w.Ctx, c.wants)
-				require.NoError(w, err)
+				all := got(c.take(w.Ctx, c.wants)).orFail(w)
 				require.Equal(w, 2*way, time.Since(begun), "one round trip")
 				require.Equal(w, int64(1), written.n.Load()-before, "one write")
 				require.Equal(w, map[string]int{"EVALSHA": c.calls}, sent(p.Link))
@@ -325,8 +324,7 @@ func nestedWaitsKeepTheOrder(w *world, outside rwlock.Mode) {
 		rwlock.Reads("a"), append(rwlock.Reads("a"), rwlock.Writes("z")...),
 	}
 	for _, wants := range earlier {
-		all, err := p.LockAll(ctx, wants)
-		require.NoError(w, err, "it need not wait")
+		all := got(p.LockAll(ctx, wants)).orFail(w, "it need not wait")
 		require.NoError(w, all.Release(w.Ctx))
 	}
 
@@ -349,12 +347,9 @@ func nestedWaitsKeepTheOrder(w *world, outside rwlock.Mode) {
 	for _, wants := range [][]rwlock.Want{
 		rwlock.Writes("m"), rwlock.Writes("a", "m"), append(rwlock.Reads("z"), rwlock.Writes("m")...),
 	} {
-		_, err := p.LockAll(ctx, wants)
-		require.ErrorIs(w, err, rwlock.ErrNested)
-		_, err = p.TryLockAll(ctx, wants)
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		_, err = p.LockAll(ctx, append(rwlock.Writes("a"), rwlock.Reads("m")...))
-		require.ErrorIs(w, err, rwlock.ErrNested)
+		require.ErrorIs(w, errorOf(p.LockAll(ctx, wants)), rwlock.ErrNested)
+		require.ErrorIs(w, errorOf(p.TryLockAll(ctx, wants)), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, errorOf(p.LockAll(ctx, append(rwlock.Writes("a"), rwlock.Reads("m")...))), rwlock.ErrNested)
 	}
 	w.Release(outer)
 	held = q.Take("a", rwlock.Write)

@@ -125,14 +125,12 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 			},
 			"a waiter that gave up": func(p *process) {
 				held := w.Process().Take("n", rwlock.Write)
-				_, err := p.Lock(w.Soon(time.Second), "n", minimum)
-				require.Error(w, err)
+				require.Error(w, errorOf(p.Lock(w.Soon(time.Second), "n", minimum)))
 				w.Release(held)
 			},
 			"an answer that came too late": func(p *process) {
 				p.Link.DelayDir(testredis.ToClient, 3*time.Second)
-				_, err := p.Lock(w.Soon(2*time.Second), "n", minimum)
-				require.Error(w, err)
+				require.Error(w, errorOf(p.Lock(w.Soon(2*time.Second), "n", minimum)))
 				p.Link.DelayDir(testredis.ToClient, 0)
 				w.Pass(2 * time.Second)
 			},
@@ -146,19 +144,15 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 					}
 					return ""
 				})
-				_, err := q.Adopt(w.Ctx, ticket, minimum)
-				require.ErrorContains(w, err, "it can be adopted again")
+				require.ErrorContains(w, errorOf(q.Adopt(w.Ctx, ticket, minimum)), "it can be adopted again")
 				w.Settle()
-				lease, err := p.Adopt(w.Ctx, ticket)
-				require.NoError(w, err)
+				lease := got(p.Adopt(w.Ctx, ticket)).orFail(w)
 				w.Release(lease)
 			},
 			"a hold that joined": func(p *process) {
 				owner := reentrant.NewOwner()
-				outer, err := reentrant.New(p.Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n")
-				require.NoError(w, err)
-				inner, err := reentrant.New(w.Process().Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n", minimum)
-				require.NoError(w, err)
+				outer := got(reentrant.New(p.Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n")).orFail(w)
+				inner := got(reentrant.New(w.Process().Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n", minimum)).orFail(w)
 				require.NoError(w, inner.Release(w.Ctx))
 				require.NoError(w, outer.Release(w.Ctx))
 			},
@@ -173,8 +167,7 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 func requireNoMinimum(w *world, what string) {
 	w.Helper()
 	w.Settle()
-	_, err := w.Process().TryLock(w.Ctx, "n", rwlock.WithMaxHold(time.Millisecond))
-	require.NoError(w, err, what)
+	require.NoError(w, errorOf(w.Process().TryLock(w.Ctx, "n", rwlock.WithMaxHold(time.Millisecond))), what)
 	w.Pass(time.Second)
 }
 
@@ -185,10 +178,8 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 		for name, act := range map[string]func(p *process){
 			"several locks of which one is taken": func(p *process) {
 				held := w.Process().Take("z", rwlock.Write)
-				_, err := p.TryLockAll(w.Ctx, rwlock.Writes("n", "z"), minimum)
-				require.Error(w, err)
-				_, err = p.LockAll(w.Soon(2*time.Second), rwlock.Writes("n", "z"), minimum)
-				require.Error(w, err)
+				require.Error(w, errorOf(p.TryLockAll(w.Ctx, rwlock.Writes("n", "z"), minimum)))
+				require.Error(w, errorOf(p.LockAll(w.Soon(2*time.Second), rwlock.Writes("n", "z"), minimum)))
 				w.Release(held)
 			},
 			"one of several locks at its limit, while another is waited for": func(p *process) {
@@ -231,8 +222,7 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 					return err
 				})
 				w.UntilWaiting("a", 1)
-				n, err := nested.RLock(owner, "n") // which a write cannot nest in
-				require.NoError(w, err)
+				n := got(nested.RLock(owner, "n")).orFail(w) // which a write cannot nest in
 				w.Release(a)
 				require.ErrorIs(w, c.Result(), rwlock.ErrUpgrade)
 				require.NoError(w, n.Release(owner))
@@ -275,10 +265,8 @@ func TestMinHoldOfAReentrantOwner(t *testing.T) {
 			return nil
 		}, rwlock.WithMinHold(time.Hour)))
 		require.True(w, w.Inspect("n").Holders[0].Ended)
-		_, err := nested.TryLock(owner, "n")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		ran, err := nested.TryDo(w.Ctx, "n", func(context.Context) error { return nil })
-		require.NoError(w, err)
+		require.ErrorIs(w, errorOf(nested.TryLock(owner, "n")), rwlock.ErrNotAcquired)
+		ran := got(nested.TryDo(w.Ctx, "n", func(context.Context) error { return nil })).orFail(w)
 		require.False(w, ran)
 	})
 }

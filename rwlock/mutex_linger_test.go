@@ -220,8 +220,7 @@ func TestInspectShowsASharedHold(t *testing.T) {
 		p := w.Process()
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
 		shown := func(by *process) rwlock.Holder {
-			s, err := by.Inspect(w.Ctx, "n")
-			require.NoError(w, err)
+			s := got(by.Inspect(w.Ctx, "n")).orFail(w)
 			require.Len(w, s.Holders, 1)
 			require.True(w, s.Holders[0].Shared)
 			return s.Holders[0]
@@ -241,8 +240,7 @@ func TestInspectShowsASharedHold(t *testing.T) {
 		require.True(w, shown(p).Lingering)
 		require.False(w, shown(w.Observer()).Lingering)
 		held := p.Take("m", rwlock.Write)
-		s, err := p.Inspect(w.Ctx, "m")
-		require.NoError(w, err)
+		s := got(p.Inspect(w.Ctx, "m")).orFail(w)
 		require.False(w, s.Holders[0].Shared)
 		w.Release(held)
 	})

@@ -234,8 +234,7 @@ func TestRWMutexDo(t *testing.T) {
 		var last fencing.Token
 		section := func(mode rwlock.Mode) func(context.Context) error {
 			return func(ctx context.Context) error {
-				fence, err := fencing.Require(ctx, "cfg")
-				require.NoError(w, err)
+				fence := got(fencing.Require(ctx, "cfg")).orFail(w)
 				require.Equal(w, mode, fence.Mode)
 				require.Equal(w, mu.Token(), fence.Token)
 				require.Greater(w, fence.Token, last)
@@ -291,8 +290,7 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 		require.NoError(w, next.Result())
 		w.Settle()
 		require.NoError(w, context.Cause(mu.Context(w.Ctx)))
-		_, err := q.TryLock(w.Ctx, "n")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, errorOf(q.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 		require.NoError(w, mu.Unlock(w.Ctx))
 		w.OnlyTokensLeft()
 	})

@@ -332,7 +332,6 @@ func blockOf(w *world) int {
 	var hold string
 	var expiry, since, first, last int
 	fields := w.Command("HMGET", "fencelock:{n}", "w", "t").([]any)
-	_, err := fmt.Sscan(fmt.Sprintln(fields...), &hold, &expiry, &since, &first, &last)
-	require.NoError(w, err, "%q", fields)
+	require.NoError(w, errorOf(fmt.Sscan(fmt.Sprintln(fields...), &hold, &expiry, &since, &first, &last)), "%q", fields)
 	return last - first + 1
 }

@@ -34,8 +34,7 @@ func withReplica(t *testing.T) (master, replica *testredis.Server) {
 
 // replicated returns a locker whose grants count with n replicas. It is closed when the test ends.
 func replicated(t *testing.T, addr string, n int, opts ...rwlock.Option) *rwlock.Locker {
-	client, err := rwlock.Dial(addr, rueidis.ClientOption{})
-	require.NoError(t, err)
+	client := got(rwlock.Dial(addr, rueidis.ClientOption{})).orFail(t)
 	t.Cleanup(client.Close)
 	all := append([]rwlock.Option{rwlock.WithTTL(replicaTTL), rwlock.WithReplicas(n, replicaTimeout)}, opts...)
 	all = append(all, testredis.Patience())
@@ -45,8 +44,7 @@ func replicated(t *testing.T, addr string, n int, opts ...rwlock.Option) *rwlock
 
 // holders returns how many hold the lock, as the server shows it.
 func holders(t *testing.T, l *rwlock.Locker, name string) int {
-	state, err := l.Inspect(t.Context(), name)
-	require.NoError(t, err)
+	state := got(l.Inspect(t.Context(), name)).orFail(t)
 	return len(state.Holders)
 }
 
@@ -118,15 +116,14 @@ func TestARenewalCountsOnceTheReplicaHasIt(t *testing.T) {
 	t.Parallel() // a frozen replica is waited for
 	master, replica := withReplica(t)
 	l := replicated(t, master.Addr(), 1)
-	lease, err := l.Lock(t.Context(), "n")
-	require.NoError(t, err)
+	lease := got(l.Lock(t.Context(), "n")).orFail(t)
 	before := lease.Deadline()
 	require.NoError(t, lease.Renew(t.Context()))
 	require.Greater(t, lease.Deadline(), before)
 
 	replica.Freeze()
 	defer replica.Thaw()
-	err = lease.Renew(t.Context())
+	err := lease.Renew(t.Context())
 	require.ErrorIs(t, err, rwlock.ErrReplicas)
 	require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
 	require.ErrorContains(t, err, `lock "n": too few replicas confirmed it`)
@@ -147,11 +144,9 @@ func TestWithoutReplicasNobodyWaitsForThem(t *testing.T) {
 	plain := replicated(t, master.Addr(), 0)
 	replica.Freeze()
 	defer replica.Thaw()
-	lease, err := plain.Lock(t.Context(), "n")
-	require.NoError(t, err)
+	lease := got(plain.Lock(t.Context(), "n")).orFail(t)
 	l := replicated(t, master.Addr(), 1)
-	_, err = l.TryLock(t.Context(), "n")
-	require.ErrorIs(t, err, rwlock.ErrNotAcquired, "a refusal needs no replica")
+	require.ErrorIs(t, errorOf(l.TryLock(t.Context(), "n")), rwlock.ErrNotAcquired, "a refusal needs no replica")
 	require.NoError(t, lease.Release(t.Context()))
 }
 
@@ -166,8 +161,7 @@ func TestAGrantThatIsFoundAgainIsConfirmed(t *testing.T) {
 				replica.ReplicaOf(master)
 				proxy := testredis.NewProxy(t, master.Addr())
 				l := replicated(t, proxy.Addr(), 1, rwlock.WithTTL(20*time.Second))
-				warm, err := l.Lock(t.Context(), "warm")
-				require.NoError(t, err)
+				warm := got(l.Lock(t.Context(), "warm")).orFail(t)
 				require.NoError(t, warm.Release(t.Context()))
 				if frozen {
 					replica.Freeze()
@@ -183,8 +177,7 @@ func TestAGrantThatIsFoundAgainIsConfirmed(t *testing.T) {
 					return
 				}
 				require.NoError(t, err)
-				record, err := replica.Command("HGET", "fencelock:{n}", "w")
-				require.NoError(t, err)
+				record := got(replica.Command("HGET", "fencelock:{n}", "w")).orFail(t)
 				require.Contains(t, record, lease.Owner())
 			})
 		}
@@ -210,15 +203,13 @@ func TestReplicasOfAShardConfirmItsLocks(t *testing.T) {
 			lockedOnReplica(t, c, l, name)
 			continue
 		}
-		_, err := l.TryLock(t.Context(), name)
-		require.ErrorIs(t, err, rwlock.ErrReplicas)
+		require.ErrorIs(t, errorOf(l.TryLock(t.Context(), name)), rwlock.ErrReplicas)
 	}
 }
 
 // replicatedIn returns a locker with a TTL that is longer than any failover takes. It is closed when the test ends.
 func replicatedIn(t *testing.T, option rueidis.ClientOption, n int) *rwlock.Locker {
-	client, err := rwlock.Dial("", option)
-	require.NoError(t, err)
+	client := got(rwlock.Dial("", option)).orFail(t)
 	t.Cleanup(client.Close)
 	replicas := rwlock.WithReplicas(n, replicaTimeout)
 	l := testkit.New(t, client, rwlock.WithTTL(2*time.Minute), replicas, testredis.Patience())
@@ -227,14 +218,11 @@ func replicatedIn(t *testing.T, option rueidis.ClientOption, n int) *rwlock.Lock
 
 // lockedOnReplica takes the lock and fails the test if its replica does not have it by then.
 func lockedOnReplica(t *testing.T, c *testredis.Cluster, l *rwlock.Locker, name string) {
-	lease, err := l.Lock(t.Context(), name)
-	require.NoError(t, err)
+	lease := got(l.Lock(t.Context(), name)).orFail(t)
 	key := "fencelock:{" + name + "}"
 	replica := c.ReplicaOf(c.Owner(c.Slot(key)))
-	_, err = replica.Command("READONLY")
-	require.NoError(t, err)
-	record, err := replica.Command("HGET", key, "w")
-	require.NoError(t, err)
+	require.NoError(t, errorOf(replica.Command("READONLY")))
+	record := got(replica.Command("HGET", key, "w")).orFail(t)
 	require.Contains(t, record, lease.Owner())
 	require.NoError(t, lease.Release(t.Context()))
 }
@@ -261,8 +249,7 @@ func TestReplicasThatLagBehindAFailover(t *testing.T) {
 			t.Parallel()
 			s := testredis.StartSentinel(t, redisBinary(t))
 			first, second := replicatedIn(t, s.Option(), n), replicatedIn(t, s.Option(), 0)
-			warm, err := first.Lock(t.Context(), "warm")
-			require.NoError(t, err)
+			warm := got(first.Lock(t.Context(), "warm")).orFail(t)
 			require.NoError(t, warm.Release(t.Context()))
 
 			old := s.Master()
@@ -277,8 +264,7 @@ func TestReplicasThatLagBehindAFailover(t *testing.T) {
 			s.AwaitMaster(old)
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
-			other, err := second.Lock(ctx, "n")
-			require.NoError(t, err)
+			other := got(second.Lock(ctx, "n")).orFail(t)
 			if lease != nil {
 				require.NoError(t, lease.Err(), "two holders: what a failover does without replicas")
 			}
@@ -502,8 +488,7 @@ func TestABreakThatAFailoverLoses(t *testing.T) {
 			require.Equal(t, hold, state.Holders[0].Hold)
 			require.False(t, state.Holders[0].Broken)
 			require.NoError(t, lease.Err())
-			_, err := other.TryLock(w.Ctx, "n")
-			require.Error(t, err)
+			require.Error(t, errorOf(other.TryLock(w.Ctx, "n")))
 			holder.Restore(0)
 			breakUntilGone(w, op, "n", hold)
 			w.UntilOver(lease)

@@ -180,8 +180,7 @@ func leaseContext(w *world) {
 	ctx := lease.Context(parent)
 	require.NoError(w, ctx.Err())
 	require.Equal(w, "v", ctx.Value(key{}))
-	fence, err := fencing.Require(ctx, "n")
-	require.NoError(w, err)
+	fence := got(fencing.Require(ctx, "n")).orFail(w)
 	require.Equal(w, lease.Fence(), fence)
 
 	reason := errors.New("the caller went home")
@@ -301,8 +300,7 @@ func anyName(w *world) {
 	tags := map[string]string{}
 	for _, name := range trickyNames {
 		before := len(w.LockKeys())
-		lease, err := p.TryLock(w.Ctx, name)
-		require.NoError(w, err, "%q collides", name)
+		lease := got(p.TryLock(w.Ctx, name)).orFail(w, "%q collides", name)
 		require.Equal(w, name, lease.Name())
 		leases = append(leases, lease)
 		require.Len(w, w.LockKeys(), before+1, "%q shares a key", name)

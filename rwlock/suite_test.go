@@ -130,12 +130,10 @@ func startLockedDown(t *testing.T, binary string) testredis.Deployment {
 		aclLine(t, aclOne), {"ACL", "SETUSER", "locks", "~team:blue:*", "&team:blue:c:*"}, // the suite's other prefix
 		{"ACL", "SETUSER", "locks", "+scan"}, // List is for operators
 	} {
-		_, err := s.Command(line...)
-		require.NoError(t, err)
+		require.NoError(t, errorOf(s.Command(line...)))
 	}
 	t.Cleanup(func() {
-		refused, err := s.Command("ACL", "LOG")
-		require.NoError(t, err)
+		refused := got(s.Command("ACL", "LOG")).orFail(t)
 		require.Empty(t, refused, "refused commands")
 	})
 	return s

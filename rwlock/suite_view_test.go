@@ -96,8 +96,7 @@ func statsCount(w *world) {
 	} else {
 		require.Positive(w, renewed) // a third of the TTL may have gone by
 	}
-	_, err := p.TryLock(w.Ctx, "a")
-	require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+	require.ErrorIs(w, errorOf(p.TryLock(w.Ctx, "a")), rwlock.ErrNotAcquired)
 	w.FlushAll()
 	w.UntilOver(b)
 	w.UntilOver(handed)
@@ -129,8 +128,7 @@ func closeEndsAll(w *world) {
 	w.Release(next.Granted(), other)
 	for _, mode := range bothModes {
 		require.ErrorIs(w, p.Acquire(w.Ctx, "a", mode).Failed(), rwlock.ErrClosed)
-		_, err := p.Try("a", mode)
-		require.ErrorIs(w, err, rwlock.ErrClosed)
+		require.ErrorIs(w, errorOf(p.Try("a", mode)), rwlock.ErrClosed)
 	}
 	require.NoError(w, p.Close(), "again")
 	require.Zero(w, p.Stats().Held+p.Stats().Waiting)
@@ -209,8 +207,7 @@ func severalTogether(w *world) {
 	var trace testkit.Trace
 	p, q := w.Process(trace.Option()), w.Process()
 	names := []string{"c", "a", "b"}
-	all, err := p.LockAll(w.Ctx, rwlock.Writes(names...))
-	require.NoError(w, err)
+	all := got(p.LockAll(w.Ctx, rwlock.Writes(names...))).orFail(w)
 	ctx := all.Context(w.Ctx)
 	for i, lease := range all.Leases() {
 		require.Equal(w, names[i], lease.Name(), "the order of the caller")
@@ -218,10 +215,8 @@ func severalTogether(w *world) {
 		fence, ok := fencing.FromContext(ctx, names[i])
 		require.True(w, ok)
 		require.Equal(w, lease.Fence(), fence)
-		_, err := q.TryLock(w.Ctx, names[i])
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		_, err = p.Lock(ctx, names[i])
-		require.ErrorIs(w, err, rwlock.ErrNested)
+		require.ErrorIs(w, errorOf(q.TryLock(w.Ctx, names[i])), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, errorOf(p.Lock(ctx, names[i])), rwlock.ErrNested)
 	}
 	require.NoError(w, all.Err())
 	require.NoError(w, ctx.Err())
@@ -244,12 +239,9 @@ func severalTogether(w *world) {
 func severalReaders(w *world) {
 	p, q := w.Process(), w.Process()
 	names := []string{"a", "b", "c"}
-	first, err := p.LockAll(w.Ctx, rwlock.Reads(names...))
-	require.NoError(w, err)
-	second, err := q.LockAll(w.Ctx, rwlock.Reads(names...))
-	require.NoError(w, err)
-	third, err := p.TryLockAll(w.Ctx, rwlock.Reads(names...))
-	require.NoError(w, err)
+	first := got(p.LockAll(w.Ctx, rwlock.Reads(names...))).orFail(w)
+	second := got(q.LockAll(w.Ctx, rwlock.Reads(names...))).orFail(w)
+	third := got(p.TryLockAll(w.Ctx, rwlock.Reads(names...))).orFail(w)
 	c := takeAll(w.Process(), w.Ctx, rwlock.Writes(names...))
 	w.UntilWaiting("a", 1)
 	for _, all := range []*rwlock.MultiLease{first, second, third} {

@@ -67,12 +67,10 @@ func TestBadTicketsAreRefused(t *testing.T) {
 			_, err := p.Adopt(w.Ctx, bad)
 			refusedTicket(w, err, "gone")
 		}
-		adopted, err := p.Adopt(w.Ctx, good)
-		require.NoError(w, err, "none of it has used the ticket up")
+		adopted := got(p.Adopt(w.Ctx, good)).orFail(w, "none of it has used the ticket up")
 		w.Release(adopted)
 		require.NoError(w, p.Close())
-		_, err = p.Adopt(w.Ctx, good)
-		require.ErrorIs(w, err, rwlock.ErrClosed)
+		require.ErrorIs(w, errorOf(p.Adopt(w.Ctx, good)), rwlock.ErrClosed)
 	})
 }
 
@@ -100,8 +98,7 @@ func TestDetachRefuses(t *testing.T) {
 		reader, other := p.Take("n", rwlock.Read), w.Process().Take("n", rwlock.Read)
 		upgrade := upgrading(w, w.Ctx, reader)
 		w.UntilWaiting("n", 1)
-		_, err := reader.Detach(w.Ctx)
-		require.ErrorIs(w, err, rwlock.ErrUpgrade)
+		require.ErrorIs(w, errorOf(reader.Detach(w.Ctx)), rwlock.ErrUpgrade)
 		w.Release(other)
 		require.NoError(w, upgrade.Result())
 		w.Release(reader)
@@ -127,8 +124,7 @@ func TestARenewalFromBeforeDetachMarksNothing(t *testing.T) {
 		p.Link.Restore()
 		_ = renewals.Result()
 		require.NoError(w, detached.Result())
-		adopted, err := q.Adopt(w.Ctx, ticket)
-		require.NoError(w, err)
+		adopted := got(q.Adopt(w.Ctx, ticket)).orFail(w)
 		w.Release(adopted, other)
 	})
 }
@@ -139,8 +135,7 @@ func TestTicketsAsJSON(t *testing.T) {
 		p := w.Process()
 		name := "orders/\"42\"\n<ü>"
 		ticket := detach(w, p.Take(name, rwlock.Read))
-		text, err := json.Marshal(ticket)
-		require.NoError(w, err)
+		text := got(json.Marshal(ticket)).orFail(w)
 		var fields map[string]any
 		require.NoError(w, json.Unmarshal(text, &fields))
 		require.Equal(w, map[string]any{
@@ -152,7 +147,7 @@ func TestTicketsAsJSON(t *testing.T) {
 		require.NoError(w, json.Unmarshal(text, &read))
 		ticket.Remaining = ticket.Remaining.Truncate(time.Millisecond)
 		require.Equal(w, ticket, read)
-		_, err = json.Marshal(rwlock.Ticket{})
+		_, err := json.Marshal(rwlock.Ticket{})
 		require.ErrorIs(w, err, rwlock.ErrTicket)
 
 		for field, values := range map[string][]any{
@@ -166,8 +161,7 @@ func TestTicketsAsJSON(t *testing.T) {
 					bad[k] = v
 				}
 				bad[field] = value
-				text, err := json.Marshal(bad)
-				require.NoError(w, err)
+				text := got(json.Marshal(bad)).orFail(w)
 				refusedTicket(w, json.Unmarshal(text, &read), "")
 				require.Equal(w, ticket, read, "unchanged")
 			}
@@ -197,16 +191,14 @@ func TestATicketKeepsItsSecret(t *testing.T) {
 
 // secretOf returns what the JSON of a ticket alone has.
 func secretOf(w *world, ticket rwlock.Ticket) string {
-	text, err := json.Marshal(ticket)
-	require.NoError(w, err)
+	text := got(json.Marshal(ticket)).orFail(w)
 	var form struct{ Secret string }
 	require.NoError(w, json.Unmarshal(text, &form))
 	return form.Secret
 }
 
 func withSecret(w *world, ticket rwlock.Ticket, secret string) rwlock.Ticket {
-	text, err := json.Marshal(ticket)
-	require.NoError(w, err)
+	text := got(json.Marshal(ticket)).orFail(w)
 	var forged rwlock.Ticket
 	require.NoError(w, json.Unmarshal([]byte(strings.Replace(string(text), secretOf(w, ticket), secret, 1)), &forged))
 	return forged

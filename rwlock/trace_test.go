@@ -51,13 +51,11 @@ func TestWhatIsNoAcquisitionIsNotReported(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		var d testkit.Trace
 		p := w.Process(d.Option())
-		_, err := p.Lock(w.Ctx, "")
-		require.ErrorIs(w, err, rwlock.ErrOption)
-		_, err = p.Lock(w.Ctx, "n", rwlock.WithTTL(1))
+		require.ErrorIs(w, errorOf(p.Lock(w.Ctx, "")), rwlock.ErrOption)
+		_, err := p.Lock(w.Ctx, "n", rwlock.WithTTL(1))
 		require.ErrorIs(w, err, rwlock.ErrOption)
 		require.NoError(w, p.Do(w.Ctx, "n", func(ctx context.Context) error {
-			_, err := p.Lock(ctx, "n")
-			require.ErrorIs(w, err, rwlock.ErrNested)
+			require.ErrorIs(w, errorOf(p.Lock(ctx, "n")), rwlock.ErrNested)
 			return nil
 		}))
 		nested := reentrant.New(p.Locker)
@@ -85,8 +83,7 @@ func TestAJoinThatGoesOnIsReportedOnce(t *testing.T) {
 		var d testkit.Trace
 		p := w.Process(d.Option())
 		nested := reentrant.New(p.Locker)
-		hold, err := nested.Lock(reentrant.AsOwner(w.Ctx, reentrant.NewOwner()), "n")
-		require.NoError(w, err)
+		hold := got(nested.Lock(reentrant.AsOwner(w.Ctx, reentrant.NewOwner()), "n")).orFail(w)
 		require.NoError(w, hold.Release(w.Ctx))
 		w.Settle()
 		require.Equal(w, []string{"acquired n", "released n"}, reported(&d))
@@ -103,8 +100,7 @@ func TestEventsKnowWhetherTheAcquisitionWaited(t *testing.T) {
 		waits := p.Queue("n", rwlock.Write)
 		gaveUp := p.Acquire(w.Soon(time.Second), "n", rwlock.Write)
 		require.ErrorIs(w, gaveUp.Failed(), rwlock.ErrNotAcquired)
-		_, err := p.TryLock(w.Ctx, "n")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, errorOf(p.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 		require.NoError(w, first.Release(w.Ctx))
 		second := waits.Granted()
 		require.NoError(w, second.Release(w.Ctx))
@@ -147,8 +143,7 @@ func TestTraceGetsTheContextOfTheAcquisition(t *testing.T) {
 			return context.WithCancel(context.WithValue(w.Ctx, spanKey{}, name))
 		}
 		first, end := span("first")
-		a, err := p.Lock(first, "a")
-		require.NoError(w, err)
+		a := got(p.Lock(first, "a")).orFail(w)
 		end()
 		second, end := span("second")
 		waits := p.Acquire(second, "a", rwlock.Write)

@@ -40,8 +40,7 @@ func TestASingleAttemptWaitsForItsReleasesTogether(t *testing.T) {
 			require.ErrorIs(w, waiters[i].Failed(), context.Canceled)
 			w.Pass(nodeTimeout / 50)
 		}
-		lease, err := p.TryLock(w.Ctx, "n")
-		require.NoError(w, err)
+		lease := got(p.TryLock(w.Ctx, "n")).orFail(w)
 		w.Release(lease)
 	})
 }
@@ -85,8 +84,7 @@ func overtaken(t *testing.T, mode rueidis.ClientMode, late time.Duration) {
 		over <- err
 	}
 	for round := range 3 { // first nobody listens yet
-		held, err := holder.Lock(t.Context(), "n")
-		require.NoError(t, err)
+		held := got(holder.Lock(t.Context(), "n")).orFail(t)
 		go read(0)
 		synctest.Wait()
 		time.Sleep(100 * time.Millisecond)
@@ -107,8 +105,7 @@ func overtaken(t *testing.T, mode rueidis.ClientMode, late time.Duration) {
 
 // lockerOf is closed when the test ends.
 func lockerOf(t testing.TB, client rueidis.Client, opts ...rwlock.Option) *rwlock.Locker {
-	locker, err := rwlock.New(client, opts...)
-	require.NoError(t, err)
+	locker := got(rwlock.New(client, opts...)).orFail(t)
 	t.Cleanup(func() { require.NoError(t, locker.Close()) })
 	return locker
 }
@@ -123,8 +120,7 @@ func refuseReleasesOf(p *process, name string) {
 		return ""
 	})
 	struck := p.Link.DelayNextReply(testkit.Running("acquire"), 100*time.Millisecond)
-	_, err := p.Lock(p.W.Soon(50*time.Millisecond), name)
-	require.ErrorIs(p.W, err, context.DeadlineExceeded)
+	require.ErrorIs(p.W, errorOf(p.Lock(p.W.Soon(50*time.Millisecond), name)), context.DeadlineExceeded)
 	<-struck
 	p.W.Settle()
 }
@@ -137,11 +133,9 @@ func TestASingleAttemptDoesNotWaitForAProbe(t *testing.T) {
 		refuseReleasesOf(p, "other")
 		other := w.Process()
 		held := other.Take("n", rwlock.Write)
-		_, err := p.Lock(w.Soon(time.Second), "n")
-		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.ErrorIs(w, errorOf(p.Lock(w.Soon(time.Second), "n")), context.DeadlineExceeded)
 		began := time.Now()
-		_, err = p.TryLock(w.Ctx, "n")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, errorOf(p.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 		require.Zero(w, time.Since(began))
 		w.Release(held)
 	})
