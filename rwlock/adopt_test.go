@@ -46,8 +46,7 @@ func nothingLeft(w *world, p *process) {
 
 // A lease goes from process to process, in either mode, with a larger token each time, and no waiter comes in between.
 func TestALeaseChangesProcess(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	everywhere(t, withTwo(func(w *world, p, q *process) {
 		for _, mode := range bothModes {
 			lease := p.Take("n", mode)
 			ctx, ended, token := lease.Context(w.Ctx), watch(lease), lease.Token()
@@ -62,8 +61,7 @@ func TestALeaseChangesProcess(t *testing.T) {
 			w.RequireLess(w.TTL*9/10, ticket.Remaining, "a full TTL")
 			require.Len(w, w.Inspect("n").Holders, 1)
 
-			text, err := json.Marshal(ticket)
-			require.NoError(w, err)
+			text := got(json.Marshal(ticket)).orFail(w)
 			for i := range 3 {
 				var read rwlock.Ticket
 				require.NoError(w, json.Unmarshal(text, &read))
@@ -75,8 +73,7 @@ func TestALeaseChangesProcess(t *testing.T) {
 				require.NoError(w, lease.Renew(w.Ctx))
 				require.Len(w, w.Inspect("n").Holders, 1)
 				token = lease.Token()
-				_, err = p.Adopt(w.Ctx, read)
-				refusedTicket(w, err, "gone")
+				refusedTicket(w, errorOf(p.Adopt(w.Ctx, read)), "gone")
 				if i == 2 {
 					require.NoError(w, lease.Release(w.Ctx))
 					break
@@ -91,13 +88,12 @@ func TestALeaseChangesProcess(t *testing.T) {
 		require.EqualValues(w, 2, p.Stats().Adopted)
 		require.EqualValues(w, 4, p.Stats().Detached)
 		nothingLeft(w, p)
-	})
+	}))
 }
 
 // A ticket that no process adopts runs out after its TTL, and one of WithTTL after that.
 func TestATicketRunsOut(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		for _, mode := range bothModes {
 			for _, ttl := range []time.Duration{w.TTL, w.TTL / 5, 3 * w.TTL} {
 				lease := p.Take("n", mode)
@@ -109,19 +105,16 @@ func TestATicketRunsOut(t *testing.T) {
 				require.GreaterOrEqual(w, next.At.Sub(at), ticket.Remaining)
 				require.LessOrEqual(w, next.At.Sub(at), ttl+w.Refresh())
 				require.Greater(w, ticket.Remaining, ttl*9/10)
-				_, err := q.Adopt(w.Ctx, ticket)
-				refusedTicket(w, err, "its hold is gone")
+				refusedTicket(w, errorOf(q.Adopt(w.Ctx, ticket)), "its hold is gone")
 			}
 		}
 		nothingLeft(w, p)
-	})
+	}))
 }
 
 // Without an answer there is no ticket, and the lease is held on.
 func TestDetachNeedsARenewal(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		ctx := lease.Context(w.Ctx)
 		p.Link.Hold(testredis.Both)
 		require.ErrorIs(w, errorOf(lease.Detach(w.Ctx)), rwlock.ErrNoQuorum)
@@ -131,9 +124,7 @@ func TestDetachNeedsARenewal(t *testing.T) {
 		p.Link.Restore()
 		w.Pass(2 * w.TTL)
 		require.NoError(w, lease.Err(), "it is renewed")
-		gone, cancel := context.WithCancel(w.Ctx)
-		cancel()
-		require.ErrorIs(w, errorOf(lease.Detach(gone)), context.Canceled)
+		require.ErrorIs(w, errorOf(lease.Detach(ended(w.Ctx))), context.Canceled)
 		require.NoError(w, lease.Err())
 		w.Release(lease)
 		require.ErrorIs(w, errorOf(lease.Detach(w.Ctx)), rwlock.ErrReleased)
@@ -142,13 +133,12 @@ func TestDetachNeedsARenewal(t *testing.T) {
 		w.FlushAll()
 		require.ErrorIs(w, errorOf(lost.Detach(w.Ctx)), rwlock.ErrLost)
 		require.Zero(w, p.Stats().Detached)
-	})
+	}))
 }
 
 // Close of the process that has detached a lease leaves it alone, and so does a late renewal.
 func TestADetachedLeaseIsLeftAlone(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		lease := p.Take("n", rwlock.Write)
 		ticket := detach(w, lease)
 		require.NoError(w, lease.Release(w.Ctx))
@@ -160,13 +150,12 @@ func TestADetachedLeaseIsLeftAlone(t *testing.T) {
 		require.Len(w, w.Inspect("n").Holders, 1)
 		w.Release(adopted)
 		nothingLeft(w, q)
-	})
+	}))
 }
 
 // Of adopters that come together at most one succeeds, and one of them does where each can be served.
 func TestAtMostOneAdopts(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := w.Process()
+	everywhere(t, withOne(func(w *world, p *process) {
 		var others []*process
 		for range 4 {
 			others = append(others, w.Process())
@@ -193,7 +182,7 @@ func TestAtMostOneAdopts(t *testing.T) {
 			w.Release(adopted...)
 		}
 		nothingLeft(w, p)
-	})
+	}))
 }
 
 // An adopter that dies before the detached hold is released leaves the ticket to others, once its hold has expired.
@@ -204,13 +193,9 @@ func TestAnAdopterDies(t *testing.T) {
 			q.Section("warm up")
 			ticket := detach(w, p.Take("n", mode), rwlock.WithTTL(10*w.TTL))
 			q.Link.Delay(20 * time.Millisecond)
-			dying := w.Call(w.Ctx, func(ctx context.Context) error {
-				_, err := q.Adopt(ctx, ticket)
-				return err
-			})
+			dying := w.Call(w.Ctx, func(ctx context.Context) error { return errorOf(q.Adopt(ctx, ticket)) })
 			w.Pass(30 * time.Millisecond)
-			q.Link.Refuse() // its adoption has been granted
-			q.Link.Cut()
+			q.CutOff(0) // its adoption has been granted
 			require.Len(w, w.Inspect("n").Holders, 2)
 			_, err := r.Adopt(w.Ctx, ticket)
 			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
@@ -233,13 +218,10 @@ func TestAnAdopterDies(t *testing.T) {
 
 // The end of ctx leaves the ticket as it was, unless the detached hold was being released.
 func TestAdoptEndsWithItsContext(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		for _, mode := range bothModes {
 			ticket := detach(w, p.Take("n", mode))
-			gone, cancel := context.WithCancel(w.Ctx)
-			cancel()
-			_, err := q.Adopt(gone, ticket)
+			_, err := q.Adopt(ended(w.Ctx), ticket)
 			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 			require.ErrorIs(w, err, context.Canceled)
 
@@ -256,18 +238,16 @@ func TestAdoptEndsWithItsContext(t *testing.T) {
 			require.True(w, rwlock.Indeterminate(err))
 			w.Pass(100 * time.Millisecond)
 			q.Link.Delay(0)
-			_, err = q.Adopt(w.Ctx, ticket)
-			refusedTicket(w, err, "gone")
+			refusedTicket(w, errorOf(q.Adopt(w.Ctx, ticket)), "gone")
 			p.RequireFree("n")
 		}
 		nothingLeft(w, p)
-	})
+	}))
 }
 
 // A hold that an operator has broken is not adopted.
 func TestABrokenHoldIsNotAdopted(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	everywhere(t, withTwo(func(w *world, p, q *process) {
 		for _, mode := range bothModes {
 			ticket := detach(w, p.Take("n", mode))
 			require.NoError(w, q.Break(w.Ctx, "n", ticket.Hold, "stuck", rwlock.BreakNow()))
@@ -276,14 +256,13 @@ func TestABrokenHoldIsNotAdopted(t *testing.T) {
 			broken := testkit.As[*rwlock.BrokenError](w, err)
 			require.Equal(w, "stuck", broken.Why)
 		}
-	})
+	}))
 }
 
 // The adopter's minimum begins with the grant of the detached lease; of a converted one with the grant that the
 // conversion made, which is all that the adopter knows of: it ends later than that of the first grant.
 func TestAnAdoptedLeaseKeepsItsMinimum(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		for _, mode := range bothModes {
 			for _, converts := range []bool{false, true} {
 				least := 4 * w.TTL
@@ -306,14 +285,12 @@ func TestAnAdoptedLeaseKeepsItsMinimum(t *testing.T) {
 				require.LessOrEqual(w, next.At.Sub(began), least+w.Refresh())
 			}
 		}
-	})
+	}))
 }
 
 // The hooks learn of both calls.
 func TestTraceOfAnAdoption(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var d testkit.Trace
-		p := w.Process(d.Option())
+	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		ticket := detach(w, p.Take("n", rwlock.Write))
 		adopted := got(p.Adopt(w.Ctx, ticket)).orFail(w)
 		w.Release(adopted)
@@ -321,8 +298,8 @@ func TestTraceOfAnAdoption(t *testing.T) {
 		w.Settle()
 		require.Equal(w, []string{
 			"acquired n", "renewed n", "detached n", "released n", "acquired n", "released n", "failed n",
-		}, reported(&d))
-	})
+		}, reported(d))
+	}))
 }
 
 // A ticket whose hold is gone when the adopter has it released is not adopted, although it had been granted the lock.
@@ -333,10 +310,7 @@ func TestATicketThatRunsOutWhileItIsAdopted(t *testing.T) {
 			q.Section("warm up")
 			ticket := detach(w, p.Take("n", mode), rwlock.WithTTL(100*time.Millisecond))
 			q.Link.DelayDir(testredis.ToClient, 150*time.Millisecond)
-			adoption := w.Call(w.Ctx, func(ctx context.Context) error {
-				_, err := q.Adopt(ctx, ticket)
-				return err
-			})
+			adoption := w.Call(w.Ctx, func(ctx context.Context) error { return errorOf(q.Adopt(ctx, ticket)) })
 			w.Pass(120 * time.Millisecond)
 			_, err := r.Try("n", rwlock.Write) // it removes what has expired
 			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
@@ -385,9 +359,7 @@ func TestAFailedAdoptionIsNoLease(t *testing.T) {
 
 // While a renewal with a shorter TTL may still arrive, a ticket says no more than that one leaves.
 func TestATicketCountsOnNoLongerThanALateRenewalAllows(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		p.Link.Blackhole(testredis.ToClient)
 		require.Error(w, lease.Renew(w.Ctx))
 		p.Link.Cut()
@@ -395,21 +367,17 @@ func TestATicketCountsOnNoLongerThanALateRenewalAllows(t *testing.T) {
 		w.Eventually("it is renewed again", func() bool { return time.Until(lease.Deadline()) > w.TTL*9/10 })
 		ticket := detach(w, lease, rwlock.WithTTL(time.Hour))
 		require.LessOrEqual(w, ticket.Remaining, w.TTL)
-	})
+	}))
 }
 
 // Close ends an adoption under way, and leaves the lock free or the ticket good.
 func TestCloseBesideAdopt(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		for wait := range 12 {
 			q := w.ProcessAt(2 * time.Millisecond)
 			q.WarmUp()
 			ticket := detach(w, p.Take("n", rwlock.Write))
-			adoption := w.Call(w.Ctx, func(ctx context.Context) error {
-				_, err := q.Adopt(ctx, ticket)
-				return err
-			})
+			adoption := w.Call(w.Ctx, func(ctx context.Context) error { return errorOf(q.Adopt(ctx, ticket)) })
 			w.Pass(time.Duration(wait) * time.Millisecond)
 			require.NoError(w, q.Close())
 			if err := adoption.Result(); err != nil {
@@ -423,5 +391,5 @@ func TestCloseBesideAdopt(t *testing.T) {
 			}
 			p.RequireFree("n")
 		}
-	})
+	}))
 }

@@ -116,8 +116,7 @@ func TestAcquisitionRefuses(t *testing.T) {
 			}
 			refusedOption(w.T, p.RWMutex(c.lock, mutexOptions...).RLock(w.Ctx), c.option, c.value, c.rule)
 		}
-		_, err := p.Inspect(w.Ctx, "")
-		refusedOption(w.T, err, "name", "0 bytes", "1 to 512 bytes")
+		refusedOption(w.T, errorOf(p.Inspect(w.Ctx, "")), "name", "0 bytes", "1 to 512 bytes")
 		require.Zero(w, p.Link.Calls("EVALSHA")+p.Link.Calls("EVAL"), "something was sent")
 		require.Empty(w, w.Keys())
 	})
@@ -336,8 +335,7 @@ func lockWithin(w *world, p *testkit.Process, d time.Duration, calls int64) (ret
 
 // A counter beyond all tokens is found by whoever is granted one: at once, by a hand-off or by a refresh.
 func TestACounterPastAllTokensIsAConflict(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	everywhere(t, withTwo(func(w *world, p, q *process) {
 		for _, counter := range []string{"9007199254740991", "9007199254740992", "9223372036854775807"} {
 			for how, take := range acquisitions(p.Locker) {
 				w.Settle() // what the last one was granted is given back
@@ -357,5 +355,5 @@ func TestACounterPastAllTokensIsAConflict(t *testing.T) {
 			_ = held.Release(w.Ctx) // its token is not the counter's
 			require.ErrorIs(w, waiting.Failed(), rwlock.ErrConflict)
 		}
-	})
+	}))
 }

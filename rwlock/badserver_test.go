@@ -62,7 +62,7 @@ func restrictedServer(t *testing.T) *testredis.Server {
 		"nokeys":    "on >secret ~other:* &* +@all",
 		"nocommand": "on >secret ~* &* +@all -time",
 	} {
-		require.NoError(t, errorOf(server.Command(append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)))
+		commandOn(t, server, append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
 	}
 	return server
 }
@@ -118,8 +118,7 @@ func TestServerRefusesForGood(t *testing.T) {
 // onlyTokensOn fails the test if anything of a lock but its token is on the server.
 func onlyTokensOn(t *testing.T, server *testredis.Server) {
 	t.Helper()
-	keys, err := server.Command("KEYS", "*")
-	require.NoError(t, err)
+	keys := got(server.Command("KEYS", "*")).orFail(t)
 	for _, key := range keys.([]any) {
 		if name := key.(string); !testkit.IsMarker(name) {
 			require.Regexp(t, `\}$`, name, "keys left: %v", keys)
@@ -167,7 +166,7 @@ func (g *group) failOver() { g.client.now.Store(1) }
 func TestAReleaseThatAReplacedMasterConfirmedIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
-		locker := lockerOf(t, g.client, rwlock.WithTTL(time.Hour))
+		locker := testkit.New(t, g.client, rwlock.WithTTL(time.Hour))
 		held := got(locker.Lock(t.Context(), "n")).orFail(t)
 		g.replicate(t)
 		require.NoError(t, held.Release(t.Context()), "the old master has confirmed it")
@@ -184,9 +183,9 @@ func TestAReleaseThatAReplacedMasterConfirmedIsRepeated(t *testing.T) {
 func TestSubscriptionsFollowTheMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
-		locker := lockerOf(t, g.client, rwlock.WithTTL(time.Hour))
+		locker := testkit.New(t, g.client, rwlock.WithTTL(time.Hour))
 		g.failOver()
-		held := got(lockerOf(t, g.client).Lock(t.Context(), "n")).orFail(t)
+		held := got(testkit.New(t, g.client).Lock(t.Context(), "n")).orFail(t)
 		g.client.now.Store(0)
 		held0, err := locker.Lock(t.Context(), "n")
 		require.NoError(t, err)
@@ -331,8 +330,7 @@ func (d *aclDeployment) locker(t *testing.T, ttl time.Duration, opts ...rwlock.O
 	t.Helper()
 	option := d.option
 	option.Dialer.Timeout = testkit.Patience // on a busy machine a second is short
-	locker := testkit.Dial(t, "", option, append(opts, rwlock.WithTTL(ttl), testredis.Patience())...)
-	return locker
+	return testkit.Dial(t, "", option, append(opts, rwlock.WithTTL(ttl), testredis.Patience())...)
 }
 
 const aclTTL = 10 * time.Second
@@ -346,14 +344,7 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 	require.NoError(t, held.Renew(ctx))
 	_, err := second.TryRLock(ctx, "orders")
 	require.ErrorIs(t, err, rwlock.ErrNotAcquired)
-	waiting := make(chan error, 1)
-	go func() {
-		read, err := second.RLock(ctx, "orders")
-		if err == nil {
-			err = read.Release(ctx)
-		}
-		waiting <- err
-	}()
+	waiting := inTurn(ctx, second.RLock, "orders")
 	require.Eventually(t, func() bool {
 		state := got(first.Inspect(ctx, "orders")).orFail(t)
 		return len(state.Waiters) == 1

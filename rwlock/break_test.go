@@ -104,24 +104,20 @@ func breakNowFreesAtOnce(w *world) {
 func TestBreakWaitsForTheExpiryOfADeadProcess(t *testing.T) { everywhere(t, breakWaitsForTheExpiry) }
 
 func TestBreakRefuses(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		hold := w.Inspect("n").Holders[0].Hold
 		refused := func(err error, option, value, rule string) { refusedOption(w.T, err, option, value, rule) }
 		refused(p.Break(w.Ctx, "", hold, "why"), "name", "0 bytes", "1 to 512")
 		refused(p.Break(w.Ctx, "n", "x", "why"), "hold", `"x"`, "id of a hold")
 		refused(p.Break(w.Ctx, "n", hold, ""), "reason", "0 bytes", "1 to 256")
 		refused(p.Break(w.Ctx, "n", hold, strings.Repeat("a", 257)), "reason", "257 bytes", "1 to 256")
-		ended, cancel := context.WithCancel(w.Ctx)
-		cancel()
-		require.ErrorIs(w, p.Break(ended, "n", hold, "why"), context.Canceled)
+		require.ErrorIs(w, p.Break(ended(w.Ctx), "n", hold, "why"), context.Canceled)
 		require.ErrorIs(w, p.Break(w.Ctx, "other", hold, "why"), rwlock.ErrNotHeld)
 		require.NoError(w, lease.Err())
 		require.NoError(w, lease.Renew(w.Ctx))
 		require.NoError(w, p.Close())
 		require.ErrorIs(w, p.Break(w.Ctx, "n", hold, "why"), rwlock.ErrClosed)
-	})
+	}))
 }
 
 // The end of ctx ends the wait, and the hold stays unrenewable; a second Break waits on.

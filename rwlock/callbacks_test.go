@@ -36,17 +36,20 @@ func (s *sink) trace() rwlock.Option {
 	})
 }
 
-func (s *sink) logger() rwlock.Option { return rwlock.WithLogger(slog.New(blockedHandler{s})) }
+func (s *sink) logger() rwlock.Option {
+	return rwlock.WithLogger(slog.New(handler(func() { <-s.opened })))
+}
 
-type blockedHandler struct{ *sink }
+// handler is a log handler of a user, which acts.
+type handler func()
 
-func (h blockedHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h blockedHandler) Handle(context.Context, slog.Record) error {
-	<-h.opened
+func (h handler) Enabled(context.Context, slog.Level) bool { return true }
+func (h handler) Handle(context.Context, slog.Record) error {
+	h()
 	return nil
 }
-func (h blockedHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
-func (h blockedHandler) WithGroup(string) slog.Handler      { return h }
+func (h handler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h handler) WithGroup(string) slog.Handler      { return h }
 
 // blockedWith is every way in which user code can stand still for ever.
 var blockedWith = map[string]func(s *sink) []rwlock.Option{
@@ -81,41 +84,29 @@ func TestNothingWaitsForUserCodeThatStandsStill(t *testing.T) {
 }
 
 // acting are the options whose function calls act.
-var acting = map[string]func(act func()) rwlock.Option{
-	"Waiting": func(act func()) rwlock.Option {
-		return traced(rwlock.Trace{Waiting: func(context.Context, rwlock.TraceEvent) { act() }})
-	},
-	"Acquired": func(act func()) rwlock.Option {
-		return traced(rwlock.Trace{Acquired: func(context.Context, rwlock.TraceEvent) { act() }})
-	},
-	"Renewed": func(act func()) rwlock.Option {
-		return traced(rwlock.Trace{Renewed: func(context.Context, rwlock.TraceEvent) { act() }})
-	},
-	"Released": func(act func()) rwlock.Option {
-		return traced(rwlock.Trace{Released: func(context.Context, rwlock.TraceEvent) { act() }})
-	},
-	"Lost": func(act func()) rwlock.Option {
-		return traced(rwlock.Trace{Lost: func(context.Context, rwlock.TraceEvent, *rwlock.LostError) { act() }})
-	},
-	"log handler": func(act func()) rwlock.Option { return rwlock.WithLogger(slog.New(actingHandler{act})) },
+func acting(act func()) map[string]rwlock.Option {
+	event := func(context.Context, rwlock.TraceEvent) { act() }
+	lost := func(context.Context, rwlock.TraceEvent, *rwlock.LostError) { act() }
+	return map[string]rwlock.Option{
+		"Waiting": traced(rwlock.Trace{Waiting: event}), "Acquired": traced(rwlock.Trace{Acquired: event}),
+		"Renewed": traced(rwlock.Trace{Renewed: event}), "Released": traced(rwlock.Trace{Released: event}),
+		"Lost": traced(rwlock.Trace{Lost: lost}), "log handler": rwlock.WithLogger(slog.New(handler(act))),
+	}
 }
 
 // Close may be called by any hook and by a log handler, and ends there as it does elsewhere.
 func TestCloseInsideAHook(t *testing.T) {
 	server := testredis.Start(t)
-	for what, option := range acting {
+	for what := range acting(nil) {
 		t.Run(what, func(t *testing.T) {
 			client := got(rwlock.Dial(server.Addr(), rueidis.ClientOption{})).orFail(t)
 			var locker *rwlock.Locker
 			closed := make(chan struct{})
-			var once sync.Once
-			locker, err := rwlock.New(client, option(func() {
-				once.Do(func() {
-					_ = locker.Close()
-					close(closed)
-				})
-			}))
-			require.NoError(t, err)
+			closes := sync.OnceFunc(func() {
+				_ = locker.Close()
+				close(closed)
+			})
+			locker = got(rwlock.New(client, acting(closes)[what])).orFail(t)
 			go func() {
 				for everyEvent(locker, what) { // on a busy machine not all come the first time
 				}
@@ -155,16 +146,6 @@ func TestEveryCloseWaitsForTheHooks(t *testing.T) {
 }
 
 func traced(trace rwlock.Trace) rwlock.Option { return rwlock.WithTrace(&trace) }
-
-type actingHandler struct{ act func() }
-
-func (h actingHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h actingHandler) Handle(context.Context, slog.Record) error {
-	h.act()
-	return nil
-}
-func (h actingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
-func (h actingHandler) WithGroup(string) slog.Handler      { return h }
 
 // everyEvent makes a lease that is lost, one that is renewed and released, and one that is waited for.
 func everyEvent(locker *rwlock.Locker, name string) bool {

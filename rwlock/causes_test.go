@@ -284,8 +284,7 @@ var causesOfTheEnd = map[string]cause{
 
 // Each section tells of the loss of its own lock, once, whatever the work has told of others.
 func TestDoTellsOfEachLossOnce(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		var own error // of the inner lock, as the work noticed it
 		for _, noticed := range []bool{false, true} {
 			err := p.Do(w.Ctx, "a", func(ctx context.Context) error {
@@ -307,7 +306,7 @@ func TestDoTellsOfEachLossOnce(t *testing.T) {
 			}
 			require.ElementsMatch(w, []string{"a", "b"}, names, "noticed: %v", noticed)
 		}
-	})
+	}))
 }
 
 // A release that is refused for good is told as that, and nothing goes on. Another one goes on in the background.
@@ -377,8 +376,7 @@ func TestWaitersOfAServerThatRefuses(t *testing.T) {
 				refused := refusing(mini, &on)
 				locker := testkit.New(t, mini.Client(t), rwlock.WithTTL(time.Minute))
 				holder := got(rwlock.New(mini.Client(t), rwlock.WithTTL(time.Second))).orFail(t)
-				held, err := holder.Lock(t.Context(), "n", rwlock.WithoutRenewal())
-				require.NoError(t, err)
+				held := got(holder.Lock(t.Context(), "n", rwlock.WithoutRenewal())).orFail(t)
 
 				on.Store(!queued)
 				var all sync.WaitGroup
@@ -411,8 +409,7 @@ func TestBackgroundReleasesGoOnAfterAnOutage(t *testing.T) {
 		w.TTL = time.Second
 		p, q := w.Process(), w.Process()
 		lease := p.Take("n", rwlock.Write)
-		p.Link.Refuse()
-		p.Link.Cut()
+		p.CutOff(0)
 		require.True(w, rwlock.Indeterminate(lease.Release(w.Ctx)))
 		w.Pass(10 * w.TTL)
 		p.Link.Restore()

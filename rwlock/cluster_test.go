@@ -27,8 +27,7 @@ func namesOf(c *testredis.Cluster, master *testredis.Server, n int) (names []str
 func clusterLocker(t *testing.T, d testredis.Deployment, opts ...rwlock.Option) *rwlock.Locker {
 	option := d.Option()
 	option.Dialer.Timeout = testkit.Patience // on a busy machine a second is short
-	locker := testkit.Dial(t, "", option, opts...)
-	return locker
+	return testkit.Dial(t, "", option, opts...)
 }
 
 // broadcasts returns how many messages the nodes have sent each other over the bus for subscribers.
@@ -52,23 +51,13 @@ func TestHandOffsInAClusterAreNoBroadcasts(t *testing.T) {
 		t.Run(binary[strings.LastIndexByte(binary, '/')+1:], func(t *testing.T) {
 			c := testredis.StartCluster(t, binary, 1)
 			link := testredis.NewLink(t, c.Option())
-			client, err := rwlock.Dial("", link.Option())
-			require.NoError(t, err)
-			t.Cleanup(client.Close)
-			a := lockerOf(t, client)
+			a := testkit.Dial(t, "", link.Option())
 			b := clusterLocker(t, c)
 			handOff := func() {
 				held, err := b.Lock(t.Context(), "n")
 				require.NoError(t, err)
-				done := make(chan error)
-				go func() {
-					next, err := a.Lock(t.Context(), "n")
-					if err == nil {
-						err = next.Release(t.Context())
-					}
-					done <- err
-				}()
-				require.Eventually(t, func() bool { return a.Stats().Waiting == 1 }, testkit.Patience, time.Millisecond)
+				done := inTurn(t.Context(), a.Lock, "n")
+				untilWaiting(t, a)
 				require.NoError(t, held.Release(t.Context()))
 				require.NoError(t, <-done)
 			}
@@ -189,25 +178,17 @@ func TestHandOffsAfterAScriptFlush(t *testing.T) {
 	w := testkit.OnGroup(t, cluster)
 	w.TTL = 10 * time.Second
 	link := testredis.NewLink(t, cluster.Option())
-	waiter, err := rwlock.New(link.Client(t))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, waiter.Close()) })
+	waiter := testkit.New(t, link.Client(t))
 	p := w.Process()
 	believed := func() bool {
 		held := p.Take("n", rwlock.Write)
-		var next *rwlock.Lease
-		granted := make(chan error, 1)
-		go func() {
-			var err error
-			next, err = waiter.Lock(t.Context(), "n")
-			granted <- err
-		}()
-		require.Eventually(t, func() bool { return waiter.Stats().Waiting == 1 }, testkit.Patience, time.Millisecond)
+		next := (&process{Locker: waiter, W: w}).Acquire(w.Ctx, "n", rwlock.Write)
+		untilWaiting(t, waiter)
 		before := link.Calls("EVALSHA")
-		require.NoError(t, held.Release(t.Context()))
-		require.NoError(t, <-granted)
+		w.Release(held)
+		lease := next.Granted()
 		asked := link.Calls("EVALSHA") > before
-		require.NoError(t, next.Release(t.Context()))
+		w.Release(lease)
 		return !asked
 	}
 	w.Eventually("a hand-off is believed", believed)

@@ -35,15 +35,7 @@ func dialPatiently(t *testing.T, link *testredis.Link, change func(*rueidis.Clie
 	option := link.Option()
 	option.Dialer, option.ConnWriteTimeout = net.Dialer{}, 0
 	change(&option)
-	client := got(rwlock.Dial("", option)).orFail(t)
-	t.Cleanup(client.Close)
-	return client
-}
-
-func openLocker(t *testing.T, client rueidis.Client, opts ...rwlock.Option) *rwlock.Locker {
-	t.Helper()
-	locker := testkit.New(t, client, opts...)
-	return locker
+	return dial(t, "", option)
 }
 
 func dialsOf(client rueidis.Client) uint64 { return client.(interface{ Dials() uint64 }).Dials() }
@@ -57,7 +49,7 @@ func TestALeaseOutlivesAConnectionThatFallsSilent(t *testing.T) {
 					link := testredis.NewMini(t).NewLink()
 					link.Delay(25 * time.Millisecond)
 					client := dialPatiently(t, link, change)
-					locker := openLocker(t, client, rwlock.WithTTL(30*time.Second))
+					locker := testkit.New(t, client, rwlock.WithTTL(30*time.Second))
 					lease := got(locker.Lock(t.Context(), "n", rwlock.WithTTL(ttl))).orFail(t)
 					for range 5 {
 						before := dialsOf(client)
@@ -77,7 +69,7 @@ func TestALeaseOutlivesAConnectionThatFallsSilent(t *testing.T) {
 func TestASlowLinkIsNotSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
-		fast := openLocker(t, dialPatiently(t, mini.NewLink(), func(*rueidis.ClientOption) {}))
+		fast := testkit.New(t, dialPatiently(t, mini.NewLink(), func(*rueidis.ClientOption) {}))
 		first := got(fast.Lock(t.Context(), "n")).orFail(t)
 		time.Sleep(10 * time.Second) // the server knows the scripts by now
 		require.NoError(t, first.Release(t.Context()))
@@ -85,7 +77,7 @@ func TestASlowLinkIsNotSilent(t *testing.T) {
 		link := mini.NewLink()
 		link.Delay(1100 * time.Millisecond) // each way: an answer takes longer than the least limit
 		client := dialPatiently(t, link, func(o *rueidis.ClientOption) { o.Dialer.Timeout = 10 * time.Second })
-		locker := openLocker(t, client, rwlock.WithTTL(30*time.Second), rwlock.WithReleaseTimeout(10*time.Second))
+		locker := testkit.New(t, client, rwlock.WithTTL(30*time.Second), rwlock.WithReleaseTimeout(10*time.Second))
 		before := dialsOf(client)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -219,8 +211,7 @@ func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
 
 // A waiter gives up while its server cannot be reached. The message that hands it the lock has it released at once.
 func TestAHandOffToAWaiterThatGaveUpIsReleasedAtOnce(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		for range 10 {
 			holder := w.Process().Take("n", rwlock.Write)
 			ctx, cancel := context.WithCancel(w.Ctx)
@@ -239,7 +230,7 @@ func TestAHandOffToAWaiterThatGaveUpIsReleasedAtOnce(t *testing.T) {
 			w.Release(next.Granted())
 			require.Less(w, time.Since(begun), 50*time.Millisecond)
 		}
-	})
+	}))
 }
 
 // Two lockers may share a client that has room for one subscription.
@@ -257,32 +248,14 @@ func TestCloseWithOneBlockingConnection(t *testing.T) {
 		lockers = append(lockers, locker)
 		held, err := locker.Lock(t.Context(), "n")
 		require.NoError(t, err)
-		over := make(chan error)
-		go func() {
-			next, err := locker.Lock(t.Context(), "n")
-			if err == nil {
-				err = next.Release(t.Context())
-			}
-			over <- err
-		}()
-		for locker.Stats().Waiting == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		over := inTurn(t.Context(), locker.Lock, "n")
+		untilWaiting(t, locker)
 		require.NoError(t, held.Release(t.Context()))
 		require.NoError(t, <-over)
 	}
-	closed := make(chan struct{})
-	go func() {
-		_ = lockers[1].Close()
-		close(closed)
-	}()
-	limit := time.NewTimer(10 * time.Second)
-	defer limit.Stop()
-	select {
-	case <-closed:
-	case <-limit.C:
-		t.Error("Close waits for the other locker's connection")
-	}
+	closed := make(chan error, 1)
+	go func() { closed <- lockers[1].Close() }()
+	require.Eventually(t, func() bool { return len(closed) == 1 }, 10*time.Second, time.Millisecond,
+		"Close waits for the other locker's connection")
 	require.NoError(t, lockers[0].Close())
-	<-closed
 }

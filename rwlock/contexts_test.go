@@ -34,12 +34,11 @@ func everyHeld(t *testing.T, test func(w *world, h held)) {
 		})
 	})
 	t.Run("RWMutex", func(t *testing.T) {
-		inFakeTime(t, func(w *world) {
-			mu := w.Process().RWMutex("n")
+		inFakeTime(t, withMutex(func(w *world, _ *process, mu *rwlock.RWMutex) {
 			require.NoError(w, mu.RLock(w.Ctx))
 			ends := func() int { return rwlock.Ends(mu) }
 			test(w, held{mu.Context, ends, func() { require.NoError(w, mu.RUnlock(w.Ctx)) }})
-		})
+		}))
 	})
 }
 
@@ -169,8 +168,7 @@ func TestCompleted(t *testing.T) {
 
 // What was said of a section inside is not said of the work around it.
 func TestCompletedIsOfTheOutermostSection(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		var inner error
 		err := p.Do(w.Ctx, "a", func(ctx context.Context) error {
 			inner = p.Do(ctx, "b", func(ctx context.Context) error {
@@ -183,7 +181,7 @@ func TestCompletedIsOfTheOutermostSection(t *testing.T) {
 		require.True(w, rwlock.Completed(inner))
 		require.ErrorIs(w, err, inner)
 		require.False(w, rwlock.Completed(err))
-	})
+	}))
 }
 
 // taking are the ways to wait for a lock; each gives it back.
@@ -247,8 +245,7 @@ func sections(p *process) map[string]func(ctx context.Context, name string, work
 
 // Whoever waits for a lock inside its own section would wait for itself, for ever.
 func TestWaitingInsideTheOwnSectionIsRefused(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		for around, section := range sections(p) {
 			for entry, take := range taking(p) {
 				ctx, cancel := context.WithTimeout(w.Ctx, w.TTL)
@@ -273,7 +270,7 @@ func TestWaitingInsideTheOwnSectionIsRefused(t *testing.T) {
 			}
 		}
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // The section is found behind those of other locks, other lockers and foreign fences of the same name.
@@ -347,8 +344,7 @@ func TestTheEndOfAWaitForOneselfSaysSo(t *testing.T) {
 
 // A parent context that lives as long as the process keeps nothing of the leases that were taken under it.
 func TestLeaseContextsLeaveNothingInTheirParent(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		parent, cancel := context.WithCancel(w.Ctx)
 		defer cancel()
 		heap := func() uint64 {
@@ -367,14 +363,12 @@ func TestLeaseContextsLeaveNothingInTheirParent(t *testing.T) {
 		before := heap()
 		run(700)
 		require.Less(w, int64(heap())-int64(before), int64(700*300), "bytes kept for 700 leases")
-	})
+	}))
 }
 
 // To end contexts takes time, and the RWMutex is not kept for that; whoever waits is let in after it.
 func TestContextsEndWithoutTheMutex(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n")
+	inFakeTime(t, withMutex(func(w *world, _ *process, mu *rwlock.RWMutex) {
 		require.NoError(w, mu.RLock(w.Ctx))
 		parent := &watchedParent{Context: w.Ctx}
 		ctx := mu.Context(parent)
@@ -394,7 +388,7 @@ func TestContextsEndWithoutTheMutex(t *testing.T) {
 		require.NoError(w, writer.Result())
 		require.NoError(w, mu.Unlock(w.Ctx))
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // watchedParent tells when a child that ends is taken out of it: that asks for Done.

@@ -51,8 +51,7 @@ func TestWaitingCostsOneRefresh(t *testing.T) {
 }
 
 func TestUncontendedCostsTwoCommands(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		p.WarmUp()
 		p.Link.ResetCalls()
 		const rounds = 100
@@ -62,7 +61,7 @@ func TestUncontendedCostsTwoCommands(t *testing.T) {
 			}
 		}
 		require.Equal(w, map[string]int{"EVALSHA": 2 * 2 * rounds}, sent(p.Link))
-	})
+	}))
 }
 
 func TestUncontendedAllocations(t *testing.T) {
@@ -242,8 +241,7 @@ func commandsAfterWaiting(link *testredis.Link) func() map[string]int {
 
 // An RWMutex that is not held costs less than 1 KiB, nothing that runs, and nothing once nobody refers to it.
 func TestIdleRWMutexesCostNothing(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		const n = 10_000
 		heap := func() uint64 {
 			for range 3 { // the second and third also free what cleanups let go of
@@ -274,7 +272,7 @@ func TestIdleRWMutexesCostNothing(t *testing.T) {
 		w.Pass(time.Minute)
 		require.Empty(w, sent(p.Link))
 		runtime.KeepAlive(all)
-	})
+	}))
 }
 
 // A locker keeps nothing of the names that it was asked for.
@@ -301,8 +299,7 @@ func TestForgottenRWMutexesAreFreed(t *testing.T) {
 
 // One that is held is the same for everybody who asks for it, even if nobody remembers it.
 func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		for range 3 {
 			require.NoError(w, p.RWMutex("n").Lock(w.Ctx))
 			token := p.RWMutex("n").Token()
@@ -315,7 +312,7 @@ func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
 			require.NoError(w, p.RWMutex("n").Unlock(w.Ctx))
 		}
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // Goroutines that share a lease share its terms: RWMutexes of one name that are in use have the same options.
@@ -352,15 +349,14 @@ func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 
 // One that is waited for is in use, and one whose waiters have all left is not.
 func TestWaitersPutARWMutexInUse(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		w.Process().Take("n", rwlock.Write)
 		waits := w.Call(w.Soon(time.Second), p.RWMutex("n").Lock)
 		other := p.RWMutex("n", rwlock.WithTTL(time.Second))
 		require.ErrorIs(w, other.TryLock(w.Ctx), rwlock.ErrOption)
 		require.ErrorIs(w, waits.Result(), context.DeadlineExceeded)
 		require.ErrorIs(w, other.TryLock(w.Ctx), rwlock.ErrNotAcquired)
-	})
+	}))
 }
 
 // spareSections is how often a process hands the lock on while another waits, shortSections how often more if quick.
@@ -374,8 +370,7 @@ func TestShortSectionsGoOnForAMoment(t *testing.T) {
 		time.Millisecond:      spareSections,
 	} {
 		t.Run(hold.String(), func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p, q := w.Process(), w.Process()
+			inFakeTime(t, withTwo(func(w *world, p, q *process) {
 				hasWaited(p)
 				mu := p.RWMutex("n")
 				require.NoError(w, mu.Lock(w.Ctx))
@@ -395,7 +390,7 @@ func TestShortSectionsGoOnForAMoment(t *testing.T) {
 					require.NoError(w, mu.Unlock(w.Ctx))
 				}
 				w.OnlyTokensLeft()
-			})
+			}))
 		})
 	}
 }

@@ -415,8 +415,7 @@ func TestAPasswordChangesWhileLocksAreHeld(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer client.Close()
-	locker, err := rwlock.New(client, rwlock.WithTTL(2*time.Minute), testredis.Patience())
-	require.NoError(t, err)
+	locker := got(rwlock.New(client, rwlock.WithTTL(2*time.Minute), testredis.Patience())).orFail(t)
 	defer func() { require.NoError(t, locker.Close()) }()
 	var leases []*rwlock.Lease
 	for i := range 20 {

@@ -244,9 +244,7 @@ func TestPing(t *testing.T) {
 	server.Thaw()
 	server.Kill()
 	pinged(t, l, server.Addr(), "connection refused", "is it running")
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, l.Ping(ended), context.Canceled)
+	require.ErrorIs(t, l.Ping(ended(t.Context())), context.Canceled)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, l.Ping(t.Context()), rwlock.ErrClosed)
 }

@@ -42,13 +42,11 @@ func TestF02AcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
 	testkit.Each(t, map[string]func(w *world, p *process){
 		"asked again, granted, released": func(w *world, p *process) { w.Release(p.Take("n", rwlock.Write)) },
 		"tried once, unknown": func(w *world, p *process) {
-			_, err := p.TryLock(w.Ctx, "n")
-			require.True(w, rwlock.Indeterminate(err))
+			require.True(w, rwlock.Indeterminate(errorOf(p.TryLock(w.Ctx, "n"))))
 		},
 	}, func(t *testing.T, use func(*world, *process)) {
 		for _, late := range []time.Duration{7 * time.Second, 9 * time.Second, 11 * time.Second} {
-			inFakeTime(t, func(w *world) {
-				p, q := w.Process(), w.Process()
+			inFakeTime(t, withTwo(func(w *world, p, q *process) {
 				p.WarmUp()
 				seen := scriptsSeen(p)
 				delayFirst(p, late) // what the client sends from then on is not late
@@ -66,7 +64,7 @@ func TestF02AcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
 				require.NoError(w, q.TryOnce("n"))
 				w.Pass(2 * w.TTL)
 				w.OnlyTokensLeft()
-			})
+			}))
 		}
 	})
 }

@@ -26,8 +26,7 @@ var every = testredis.Few(7*131*time.Millisecond, 131*time.Millisecond)
 func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 	testkit.Each(t, directions, func(t *testing.T, dir testredis.Direction) {
 		for cut := time.Duration(0); cut <= 8*time.Second; cut += every {
-			inFakeTime(t, func(w *world) {
-				p, q := w.Process(), w.Process()
+			inFakeTime(t, withTwo(func(w *world, p, q *process) {
 				p.Link.Delay(latency)
 				lease := p.Take("n", rwlock.Write)
 				over := watch(lease)
@@ -44,15 +43,14 @@ func TestF03HolderOfADeadLinkEndsBeforeTheNextEnters(t *testing.T) {
 				// What still reaches the server may be a renewal, at the latest when the holder's own trust ends.
 				ttls := map[bool]time.Duration{true: 2, false: 1}[dir == testredis.ToClient]
 				require.Less(w, next.At.Sub(deadAt), ttls*w.TTL+2*latency)
-			})
+			}))
 		}
 	})
 }
 
 func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {
 	for _, slow := range []time.Duration{0, 70 * time.Millisecond, 240 * time.Millisecond} {
-		inFakeTime(t, func(w *world) {
-			p := w.Process()
+		inFakeTime(t, withOne(func(w *world, p *process) {
 			p.Link.Delay(slow)
 			trusted := w.TTL - w.TTL/100 - 2*time.Millisecond
 			p.WarmUp()
@@ -78,7 +76,7 @@ func TestF03DeadlineIsCountedFromBeforeTheRequest(t *testing.T) {
 			require.Equal(w, trusted, time.Since(sent))
 			w.Settle()
 			require.True(w, over.before(sent.Add(trusted+1)), "the context ends with the lease")
-		})
+		}))
 	}
 }
 

@@ -69,8 +69,7 @@ func (h *heard) count(script scripts.Name) (n int) {
 func TestF05NoRenewalFollowsARelease(t *testing.T) {
 	// A renewal is due at 3.0 s to 3.6 s, is under way for 160 ms, and then again.
 	for after := 2900 * time.Millisecond; after < 4*time.Second; after += 23 * time.Millisecond {
-		inFakeTime(t, func(w *world) {
-			p := w.Process()
+		inFakeTime(t, withOne(func(w *world, p *process) {
 			p.WarmUp()
 			h := listen(p)
 			lease := p.Take("n", rwlock.Write)
@@ -81,6 +80,6 @@ func TestF05NoRenewalFollowsARelease(t *testing.T) {
 			require.Equal(w, 1, h.count(scripts.Release))
 			require.Empty(w, h.afterRelease(), "released after %v", after)
 			w.OnlyTokensLeft()
-		})
+		}))
 	}
 }

@@ -12,9 +12,7 @@ import (
 
 // The hold is gone and nobody else has taken the lock: the holder must learn that, and not be let in again.
 func TestF06HoldThatIsGoneIsReportedAsLost(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, _ *process, lease *rwlock.Lease) {
 		w.FlushAll()
 		w.UntilOver(lease)
 		require.Equal(w, rwlock.ReasonGone, w.Loss(lease.Err()).Reason)
@@ -22,5 +20,5 @@ func TestF06HoldThatIsGoneIsReportedAsLost(t *testing.T) {
 		require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
 		require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)
 		require.Empty(w, w.Keys())
-	})
+	}))
 }

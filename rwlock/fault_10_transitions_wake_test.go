@@ -112,8 +112,7 @@ func TestF10DeadProcessIsPassedOver(t *testing.T) {
 			dead.Queue("n", mode)
 			dead.Queue("n", rwlock.Write)
 			next := p.Queue("n", rwlock.Write)
-			dead.Link.Refuse()
-			dead.Link.Cut()
+			dead.CutOff(0)
 			w.Eventually("the dead one does not listen", func() bool {
 				return len(w.Command("PUBSUB", "CHANNELS").([]any)) == 1
 			})

@@ -49,9 +49,7 @@ var waysOut = []struct {
 		w.Release(held)
 	}},
 	{"cancelled before it began", func(w *world, p, _ *process) {
-		ctx, cancel := context.WithCancel(w.Ctx)
-		cancel()
-		require.ErrorIs(w, errorOf(p.Lock(ctx, "n")), context.Canceled)
+		require.ErrorIs(w, errorOf(p.Lock(ended(w.Ctx), "n")), context.Canceled)
 	}},
 	{"refused for its options", func(w *world, p, _ *process) {
 		require.ErrorIs(w, errorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(0))), rwlock.ErrOption)

@@ -98,8 +98,7 @@ func TestF17SkewedClientsChangeNothing(t *testing.T) {
 
 // A server whose own clock is hours off serves all the same, and one whose clock steps back goes on with its tokens.
 func TestF17SkewedServerChangesNothing(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		var last rwlock.State
 		for _, skew := range []time.Duration{-5 * time.Hour, 7 * time.Hour, 0} {
 			w.Mini.Skew(skew)
@@ -114,5 +113,5 @@ func TestF17SkewedServerChangesNothing(t *testing.T) {
 			last = s
 		}
 		w.OnlyTokensLeft()
-	})
+	}))
 }

@@ -22,8 +22,7 @@ func turn(w *world, p *process, name string) fencing.Token {
 
 // Whatever becomes of the counter, the next token is greater than all before it.
 func TestF19LostCounterGoesForward(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	everywhere(t, withTwo(func(w *world, p, q *process) {
 		for _, c := range []struct {
 			name string
 			lose func()
@@ -47,5 +46,5 @@ func TestF19LostCounterGoesForward(t *testing.T) {
 			after = turn(w, p, "n")
 			require.Greater(w, after, before, "after %s", c.name)
 		}
-	})
+	}))
 }

@@ -14,12 +14,10 @@ import (
 // F21: a release ignores the end of its context. The request that took the lock is often dead when it gives it back.
 
 func TestF21ReleaseUnderADeadContextFreesTheLock(t *testing.T) {
-	cancelled, cancel := context.WithCancel(context.Background())
-	cancel()
 	expired, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
 	defer cancel()
 	everywhere(t, func(w *world) {
-		for _, dead := range []context.Context{cancelled, expired} {
+		for _, dead := range []context.Context{ended(context.Background()), expired} {
 			p, q := w.Process(), w.Process()
 			for how, giveBack := range map[string]func() error{
 				"Lease.Release": func() error { return p.Take("n", rwlock.Write).Release(dead) },
@@ -60,9 +58,7 @@ func TestF21ReleaseUnderADeadContextFreesTheLock(t *testing.T) {
 
 // A release that the server has not answered goes on after the call, so that the lock is free before its TTL is over.
 func TestF21AReleaseWithoutAnAnswerIsSentAgain(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		struck := p.Link.DropNextCommand(testkit.Running("release"))
 		p.Link.Refuse() // so the client cannot send it again in time
 		over := w.Call(w.Ctx, lease.Release)
@@ -71,5 +67,5 @@ func TestF21AReleaseWithoutAnAnswerIsSentAgain(t *testing.T) {
 		p.Link.Restore()
 		w.Pass(w.TTL / 4)
 		require.Empty(w, w.Inspect("n").Holders)
-	})
+	}))
 }

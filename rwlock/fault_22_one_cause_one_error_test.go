@@ -101,9 +101,7 @@ func TestF22ErrorsCarryWhatTheySay(t *testing.T) {
 
 // A node timeout is known by its type, and never taken for the end of a context.
 func TestF22ANodeTimeoutHasAType(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		p.Link.Hold(testredis.Both)
 		err := lease.Release(w.Ctx)
 		silence := testkit.As[*rwlock.NoReplyError](w, err)
@@ -114,19 +112,17 @@ func TestF22ANodeTimeoutHasAType(t *testing.T) {
 		silence = nil
 		require.ErrorAs(w, err, &silence)
 		require.Positive(w, silence.After)
-	})
+	}))
 }
 
 // A release that is refused for good is known not to go on.
 func TestF22AConflictAtReleaseIsNoIndeterminateEnd(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, _ *process, lease *rwlock.Lease) {
 		w.Command("DEL", "fencelock:{n}")
 		w.Command("SET", "fencelock:{n}", "mine")
 		err := lease.Release(w.Ctx)
 		require.ErrorIs(w, err, rwlock.ErrConflict)
 		require.False(w, rwlock.Indeterminate(err))
 		require.NotContains(w, err.Error(), "background")
-	})
+	}))
 }

@@ -42,8 +42,7 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 		p := testkit.New(t, client())
 		q := testkit.New(t, client())
 		for _, name := range trickyNames {
-			held, err := p.Lock(t.Context(), name)
-			require.NoError(t, err, "%q", name)
+			held := got(p.Lock(t.Context(), name)).orFail(t, "%q", name)
 			waiting := (&process{Locker: q, W: w}).Acquire(t.Context(), name, rwlock.Read)
 			w.Eventually("it waits", func() bool {
 				s := got(p.Inspect(t.Context(), name)).orFail(t)

@@ -17,8 +17,7 @@ import (
 
 // Every script in its turn meets a server that has forgotten it, and is carried out all the same: once, and whole.
 func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	everywhere(t, withTwo(func(w *world, p, q *process) {
 		var whole atomic.Int32 // times that the source was sent
 		forgotten := func(name scripts.Name, process *process, do func()) {
 			w.Helper()
@@ -50,7 +49,7 @@ func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
 			w.Release(next.Granted())
 		}
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 func TestF24TheLastTokenIsWrittenInFull(t *testing.T) {

@@ -51,16 +51,14 @@ func TestF28TryEndsWithThePatienceOfItsClient(t *testing.T) {
 	o := testredis.ClientOption("")
 	patience := 2*o.Dialer.KeepAlive + o.ConnWriteTimeout + o.Dialer.Timeout
 	for name, trouble := range troubles {
-		inFakeTime(t, func(w *world) {
-			p := w.Process()
+		inFakeTime(t, withOne(func(w *world, p *process) {
 			trouble.begin(w, p)
 			w.Settle()
 			start := time.Now()
-			err := p.TryOnce("n")
-			require.ErrorIs(w, err, rwlock.ErrNoQuorum, name)
+			require.ErrorIs(w, p.TryOnce("n"), rwlock.ErrNoQuorum, name)
 			require.LessOrEqual(w, time.Since(start), patience, name)
 			trouble.end(w, p)
-		})
+		}))
 	}
 }
 
@@ -124,9 +122,7 @@ func TestF28TryDoRunsOnceOrNot(t *testing.T) {
 			require.NoError(w, err)
 			w.Release(held)
 
-			over, cancel := context.WithCancel(w.Ctx)
-			cancel()
-			ran, err = do(over, "n", work)
+			ran, err = do(ended(w.Ctx), "n", work)
 			require.False(w, ran)
 			require.ErrorIs(w, err, context.Canceled)
 

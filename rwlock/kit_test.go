@@ -134,3 +134,57 @@ func (o outcome[T]) orFail(t testing.TB, because ...any) T {
 	require.NoError(t, o.err, because...)
 	return o.value
 }
+
+// ended is a context that is over.
+func ended(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+// inTurn takes a lock in a goroutine and gives it back. The channel has how that ended.
+func inTurn(ctx context.Context, take take, name string) <-chan error {
+	over := make(chan error, 1)
+	go func() {
+		lease, err := take(ctx, name)
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		over <- err
+	}()
+	return over
+}
+
+// untilWaiting returns when an acquisition of the locker waits.
+func untilWaiting(t *testing.T, locker *rwlock.Locker) {
+	t.Helper()
+	require.Eventually(t, func() bool { return locker.Stats().Waiting == 1 }, testkit.Patience, time.Millisecond)
+}
+
+// withOne gives a test a process.
+func withOne(test func(w *world, p *process)) func(w *world) {
+	return func(w *world) { test(w, w.Process()) }
+}
+
+// withTwo gives a test two processes.
+func withTwo(test func(w *world, p, q *process)) func(w *world) {
+	return func(w *world) { test(w, w.Process(), w.Process()) }
+}
+
+// withLease gives a test a process that holds "n" for writing.
+func withLease(test func(w *world, p *process, lease *rwlock.Lease)) func(w *world) {
+	return withOne(func(w *world, p *process) { test(w, p, p.Take("n", rwlock.Write)) })
+}
+
+// withMutex gives a test a process with an RWMutex of "n".
+func withMutex(test func(w *world, p *process, mu *rwlock.RWMutex)) func(w *world) {
+	return withOne(func(w *world, p *process) { test(w, p, p.RWMutex("n")) })
+}
+
+// withTrace gives a test a process and the events that it reports.
+func withTrace(test func(w *world, p *process, d *testkit.Trace)) func(w *world) {
+	return func(w *world) {
+		d := new(testkit.Trace)
+		test(w, w.Process(d.Option()), d)
+	}
+}

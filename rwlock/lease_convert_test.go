@@ -23,8 +23,7 @@ func upgrading(w *world, ctx context.Context, lease *rwlock.Lease) *testkit.Call
 
 // A lease goes from reading to writing and back, with a larger token each time, and is the same lease all along.
 func TestALeaseIsUpgradedAndDowngraded(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := w.Process()
+	everywhere(t, withOne(func(w *world, p *process) {
 		lease := p.Take("n", rwlock.Read)
 		ctx, done, ended := lease.Context(w.Ctx), lease.Done(), watch(lease)
 		last := lease.Token()
@@ -61,7 +60,7 @@ func TestALeaseIsUpgradedAndDowngraded(t *testing.T) {
 		require.ErrorIs(w, lease.Upgrade(w.Ctx), rwlock.ErrReleased)
 		require.Zero(w, p.Stats().Held)
 		w.Eventually("only tokens are left", w.HasOnlyTokens)
-	})
+	}))
 }
 
 func soonOver(w *world) context.Context {
@@ -72,8 +71,7 @@ func soonOver(w *world) context.Context {
 
 // Whoever gives up goes on reading, whatever the upgrade had come to.
 func TestAnUpgradeThatIsGivenUpKeepsTheReadLock(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		limited := p.Take("n", rwlock.Read, rwlock.WithMaxWait(3*time.Second))
 		other := q.Take("n", rwlock.Read)
 		began := time.Now()
@@ -98,13 +96,12 @@ func TestAnUpgradeThatIsGivenUpKeepsTheReadLock(t *testing.T) {
 		w.Release(limited)
 		w.Pass(w.TTL)
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // A lease that is lost while it waits for its upgrade is lost.
 func TestAnUpgradeEndsWithTheLease(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		lease := p.Take("n", rwlock.Read, rwlock.WithMaxHold(4*time.Second))
 		other := q.Take("n", rwlock.Read)
 		began := time.Now()
@@ -122,7 +119,7 @@ func TestAnUpgradeEndsWithTheLease(t *testing.T) {
 		require.ErrorIs(w, lease.Err(), rwlock.ErrLost, "the limit counts from the grant")
 		w.Pass(w.TTL)
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // A conversion of a hold that the server does not have any more, since its clock was set forward or its data is lost,

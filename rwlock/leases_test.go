@@ -2,7 +2,6 @@ package rwlock_test
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,8 +26,7 @@ func leases(p *process) []rwlock.LeaseState {
 }
 
 func TestLeasesShowWhatIsHeldAndWhatWaits(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		require.Empty(w, leases(p))
 		first := p.Take("a", rwlock.Write, rwlock.WithMeta("first"))
 		granted := time.Now()
@@ -62,7 +60,7 @@ func TestLeasesShowWhatIsHeldAndWhatWaits(t *testing.T) {
 		require.False(w, all[0].Waiting)
 		w.Release(third)
 		require.Empty(w, leases(p))
-	})
+	}))
 }
 
 // inWallTime leaves the monotonic readings out, which differ where a time was computed.
@@ -79,8 +77,7 @@ func lockNames(all []rwlock.LeaseState) (names []string) {
 }
 
 func TestLeasesShowGoroutinesThatShareALock(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Minute), rwlock.WithMeta("here"))
 		begun := time.Now()
 		require.NoError(w, mu.RLock(w.Ctx))
@@ -124,13 +121,12 @@ func TestLeasesShowGoroutinesThatShareALock(t *testing.T) {
 		require.Zero(w, all[0].Token)
 		w.Pass(time.Minute)
 		require.Empty(w, leases(p))
-	})
+	}))
 }
 
 // The goroutine that asks Redis for all of them comes once, with the time since it came.
 func TestLeasesShowTheLeaderOnce(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		held := q.Take("n", rwlock.Write)
 		mu := p.RWMutex("n")
 		begun := time.Now()
@@ -156,12 +152,11 @@ func TestLeasesShowTheLeaderOnce(t *testing.T) {
 		require.NoError(w, second.Result())
 		require.NoError(w, mu.RUnlock(w.Ctx))
 		w.Release(third.Granted())
-	})
+	}))
 }
 
 func TestLeasesShowConversions(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		one, two := p.Take("n", rwlock.Read), p.Take("n", rwlock.Read)
 		upgrade := w.Call(w.Ctx, one.Upgrade)
 		all := leases(p)
@@ -200,16 +195,13 @@ func TestLeasesShowConversions(t *testing.T) {
 			require.Len(w, leases(p), 1, name)
 			require.NoError(w, mu.Unlock(w.Ctx))
 		}
-	})
+	}))
 }
 
 func TestLeasesShowLateRenewals(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		plain := p.Take("without renewal", rwlock.Write, rwlock.WithoutRenewal())
-		p.Link.Refuse()
-		p.Link.Cut()
+		p.CutOff(0)
 		w.Pass(w.TTL * 4 / 10)
 		for _, s := range leases(p) {
 			require.False(w, s.RenewalLate, s.Name)
@@ -223,10 +215,7 @@ func TestLeasesShowLateRenewals(t *testing.T) {
 		require.Equal(w, lease.Deadline(), all[0].Deadline.Round(0))
 		require.False(w, all[1].RenewalLate)
 		require.NoError(w, plain.Err())
-		waiting := w.Call(w.Soon(time.Hour), func(ctx context.Context) error {
-			_, err := p.Lock(ctx, "unknown")
-			return err
-		})
+		waiting := p.Acquire(w.Soon(time.Hour), "unknown", rwlock.Write)
 		w.Pass(time.Second)
 		require.True(w, leases(p)[2].Unreachable)
 		w.UntilOver(lease)
@@ -234,12 +223,11 @@ func TestLeasesShowLateRenewals(t *testing.T) {
 		require.Equal(w, []string{"unknown"}, lockNames(leases(p)))
 		p.Link.Restore()
 		waiting.Wait()
-	})
+	}))
 }
 
 func TestLeasesShowALossThatIsNotUnlocked(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		for name, mu := range map[string]*rwlock.RWMutex{
 			"lost": p.RWMutex("lost"), "max hold": p.RWMutex("max hold", rwlock.WithMaxHold(time.Second)),
 		} {
@@ -265,13 +253,12 @@ func TestLeasesShowALossThatIsNotUnlocked(t *testing.T) {
 			require.NoError(w, mu.Unlock(w.Ctx))
 			require.Empty(w, leases(p))
 		}
-	})
+	}))
 }
 
 // The body of the loop is the user's code: it may call the locker, even end it, and leave the loop.
 func TestNoMutexIsHeldInALoopOverLeases(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		var held []*rwlock.Lease
 		for i := range 3 {
 			held = append(held, p.Take(strconv.Itoa(i), rwlock.Write))
@@ -310,13 +297,12 @@ func TestNoMutexIsHeldInALoopOverLeases(t *testing.T) {
 			require.NoError(w, p.Close())
 		}
 		require.Empty(w, leases(p))
-	})
+	}))
 }
 
 // A crowd costs the loop no memory.
 func TestLoopOverLeasesAllocatesTheSameForMany(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		q.Take("held", rwlock.Write)
 		mu := p.RWMutex("shared")
 		require.NoError(w, mu.Lock(w.Ctx))
@@ -338,7 +324,7 @@ func TestLoopOverLeasesAllocatesTheSameForMany(t *testing.T) {
 			require.LessOrEqual(w, allocations(), few+4)
 		}
 		require.NoError(w, p.Close())
-	})
+	}))
 }
 
 func TestLossesAreTheLastOnes(t *testing.T) {
@@ -376,8 +362,7 @@ func TestLossesAreTheLastOnes(t *testing.T) {
 
 // A leader that first gives back a lease of the other mode does not ask Redis for a hold so far.
 func TestLeasesShowALeaderThatGivesBackALease(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		p.WarmUp()
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
 		require.NoError(w, mu.RLock(w.Ctx))
@@ -396,5 +381,5 @@ func TestLeasesShowALeaderThatGivesBackALease(t *testing.T) {
 		require.NoError(w, writer.Result())
 		p.Link.Delay(0)
 		require.NoError(w, mu.Unlock(w.Ctx))
-	})
+	}))
 }

@@ -64,8 +64,7 @@ func listShows(w *world) {
 }
 
 func TestListRefuses(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		only := func(l *rwlock.Locker, ctx context.Context, prefix string, opts ...rwlock.ListOption) error {
 			var errs []error
 			for state, err := range l.List(ctx, prefix, opts...) {
@@ -84,7 +83,7 @@ func TestListRefuses(t *testing.T) {
 		require.ErrorContains(w, err, "enough")
 		require.NoError(w, p.Close())
 		require.ErrorIs(w, only(p.Locker, w.Ctx, ""), rwlock.ErrClosed)
-	})
+	}))
 }
 
 // A list may end at any lock: by its caller, by its context, by Close.
@@ -151,8 +150,7 @@ func TestListTakesSteps(t *testing.T) {
 
 // What stands under the keys of a lock and was not written by this library has an error of its own.
 func TestListShowsForeignKeys(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		p.Take("held", rwlock.Write)
 		w.Command("SET", "fencelock:{foreign}", "x")
 		w.Command("SET", "fencelock:{not%20encoded}", "x")
@@ -166,7 +164,7 @@ func TestListShowsForeignKeys(t *testing.T) {
 		require.NoError(w, shown["held"])
 		require.ErrorContains(w, shown["foreign"], "WRONGTYPE")
 		require.Contains(w, shown, "foreign")
-	})
+	}))
 }
 
 // A server that stops answering costs its own locks, and one error.

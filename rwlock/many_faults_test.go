@@ -175,8 +175,7 @@ func TestNoCallReturnsALostLock(t *testing.T) {
 
 // A single attempt does not wait until a Redis that has just not answered is tried again, for several locks as for one.
 func TestTryAllOfARedisThatDoesNotAnswer(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		p.WarmUp()
 		w.Settle()
 		w.Mini.Freeze()
@@ -190,7 +189,7 @@ func TestTryAllOfARedisThatDoesNotAnswer(t *testing.T) {
 		w.Pass(time.Second)
 		all := got(p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))).orFail(w)
 		require.NoError(w, all.Release(w.Ctx))
-	})
+	}))
 }
 
 // Eight processes of eight goroutines take random subsets of six locks: every wait ends, and each lock has one writer.

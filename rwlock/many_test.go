@@ -140,8 +140,7 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 // What another client has refuses several locks in one command, after which nothing is given back. A call that waits
 // has taken what comes before, and nothing else.
 func TestRefusedSeveralLocksAreOneCommand(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		held := q.Take("m", rwlock.Write)
 		wants := rwlock.Writes("z", "m", "a")
 		for range 2 { // the server learns the script
@@ -162,7 +161,7 @@ func TestRefusedSeveralLocksAreOneCommand(t *testing.T) {
 		require.Equal(w, 4, p.Link.Calls("EVALSHA"), "with one for all, one to queue, and a refresh")
 		w.Release(held)
 		require.NoError(w, c.granted(w).Release(w.Ctx))
-	})
+	}))
 }
 
 func TestAllocationsOfSeveralLocks(t *testing.T) {
@@ -186,8 +185,7 @@ func TestAllocationsOfSeveralLocks(t *testing.T) {
 
 // While the call waits it holds only what comes before that lock, in byte order.
 func TestNoWaitWithALaterLock(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		names := []string{"d", "c", "b", "a"}
 		b, d := q.Take("b", rwlock.Write), q.Take("d", rwlock.Write)
 		c := takeAll(p, w.Ctx, rwlock.Writes(names...))
@@ -211,7 +209,7 @@ func TestNoWaitWithALaterLock(t *testing.T) {
 		require.NoError(w, p.Close())
 		require.NoError(w, q.Close())
 		w.UntilOnlyTokens()
-	})
+	}))
 }
 
 // What ends a call of several locks while it waits. It holds nothing after that.
@@ -403,8 +401,7 @@ func TestSeveralLocksRefuse(t *testing.T) {
 
 // The context ends with the first loss, and DoAll reports each once.
 func TestLossUnderSeveralLocks(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		wants := append(rwlock.Writes("a", "c"), rwlock.Reads("b")...)
 		err := p.DoAll(w.Ctx, wants, func(ctx context.Context) error {
 			w.Command("DEL", slices.DeleteFunc(w.LockKeys(), func(key string) bool {
@@ -433,5 +430,5 @@ func TestLossUnderSeveralLocks(t *testing.T) {
 			_ = p.DoAll(w.Ctx, rwlock.Writes("a", "b"), func(context.Context) error { panic("in the work") })
 		})
 		require.True(w, isFree(w, "a") && isFree(w, "b"))
-	})
+	}))
 }

@@ -16,8 +16,7 @@ import (
 
 // A released lease leaves its hold behind until its minimum: nobody enters or joins it, and those who wait see it.
 func TestMinHoldKeepsTheName(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	everywhere(t, withTwo(func(w *world, p, q *process) {
 		for _, mode := range bothModes {
 			w.FlushAll()
 			lease := p.Take("n", mode, rwlock.WithMinHold(time.Hour))
@@ -47,7 +46,7 @@ func TestMinHoldKeepsTheName(t *testing.T) {
 			require.ErrorIs(w, waiting.Failed(), rwlock.ErrNotAcquired)
 		}
 		w.FlushAll()
-	})
+	}))
 }
 
 // The minimum counts from the grant, by the server's clock, and is over to the millisecond.
@@ -255,8 +254,7 @@ func TestMinHoldOfAHandOff(t *testing.T) {
 
 // The last release of a reentrant owner keeps the name. The owner does not join what it has ended.
 func TestMinHoldOfAReentrantOwner(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		nested := reentrant.New(p.Locker)
 		owner := reentrant.AsOwner(w.Ctx, reentrant.NewOwner())
 		require.NoError(w, nested.Do(owner, "n", func(ctx context.Context) error {
@@ -268,14 +266,13 @@ func TestMinHoldOfAReentrantOwner(t *testing.T) {
 		require.ErrorIs(w, errorOf(nested.TryLock(owner, "n")), rwlock.ErrNotAcquired)
 		ran := got(nested.TryDo(w.Ctx, "n", func(context.Context) error { return nil })).orFail(w)
 		require.False(w, ran)
-	})
+	}))
 }
 
 // An RWMutex hands its lock on, so it has no minimum.
 func TestMinHoldIsNotForAnRWMutex(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		err := w.Process().RWMutex("n", rwlock.WithMinHold(time.Minute)).Lock(w.Ctx)
-		refused := testkit.As[*rwlock.OptionError](w, err)
+		refused := testkit.As[*rwlock.OptionError](w, w.Process().RWMutex("n", rwlock.WithMinHold(time.Minute)).Lock(w.Ctx))
 		require.Equal(w, "WithMinHold", refused.Option)
 		m := w.Process(rwlock.WithMinHold(time.Minute)).RWMutex("n")
 		require.NoError(w, m.Lock(w.Ctx))

@@ -21,8 +21,7 @@ import (
 
 // An RWMutex goes from reading to writing and back with a larger token each time, and its contexts go with it.
 func TestAnRWMutexIsUpgradedAndDowngraded(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	everywhere(t, withTwo(func(w *world, p, q *process) {
 		mu, elsewhere := p.RWMutex("n"), q.RWMutex("n")
 		require.NoError(w, mu.RLock(w.Ctx))
 		ctx, last := mu.Context(w.Ctx), mu.Token()
@@ -55,17 +54,14 @@ func TestAnRWMutexIsUpgradedAndDowngraded(t *testing.T) {
 		require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
 		require.Zero(w, p.Stats().Held)
 		w.Eventually("only tokens are left", w.HasOnlyTokens)
-	})
+	}))
 }
 
 // Who converts what is not there is told so, and what is there stays as it is.
 func TestConversionsOfWhatIsNotHeld(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withMutex(func(w *world, p *process, mu *rwlock.RWMutex) {
 		hasWaited(p)
-		mu := p.RWMutex("n")
-		over, cancel := context.WithCancel(w.Ctx)
-		cancel()
+		over := ended(w.Ctx)
 		for _, c := range []struct {
 			name         string
 			lock, unlock func(context.Context) error
@@ -96,14 +92,13 @@ func TestConversionsOfWhatIsNotHeld(t *testing.T) {
 			}
 		}
 		w.Eventually("only tokens are left", w.HasOnlyTokens)
-	})
+	}))
 }
 
 // A reader that upgrades waits for the other readers of the process and of others. From the beginning nobody gets in,
 // and whoever else wants to upgrade is told at once, here and elsewhere.
 func TestAnUpgradeWaitsForReadersHereAndElsewhere(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		mu, elsewhere := p.RWMutex("n"), q.RWMutex("n")
 		for _, one := range []*rwlock.RWMutex{mu, mu, elsewhere} {
 			require.NoError(w, one.RLock(w.Ctx))
@@ -129,13 +124,12 @@ func TestAnUpgradeWaitsForReadersHereAndElsewhere(t *testing.T) {
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
 		require.NoError(w, mu.Unlock(w.Ctx))
 		w.Eventually("only tokens are left", w.HasOnlyTokens)
-	})
+	}))
 }
 
 // A downgrade lets in who waits to read, of the process without a command, and of others; not past a writer.
 func TestADowngradeOfAnRWMutexLetsReadersIn(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		hasWaited(p)
 		mu := p.RWMutex("n")
 		require.NoError(w, mu.Lock(w.Ctx))
@@ -159,7 +153,7 @@ func TestADowngradeOfAnRWMutexLetsReadersIn(t *testing.T) {
 		require.NoError(w, writer.Result())
 		require.NoError(w, mu.Unlock(w.Ctx))
 		w.Eventually("only tokens are left", w.HasOnlyTokens)
-	})
+	}))
 }
 
 // Readers elsewhere who waited for a downgrade are in beside it, and nobody waits: readers of the process go on
@@ -359,8 +353,7 @@ func TestWhoWaitsBehindAnUpgradeIsAskedForAfterTheRenewalUnderWay(t *testing.T) 
 
 // The lease asks who waits only once the upgrade itself has left the queue: readers of the process join at once.
 func TestAnUpgradeThatIsGivenUpDoesNotWaitForItself(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		p.WarmUp()
 		mu := p.RWMutex("n")
 		require.NoError(w, mu.RLock(w.Ctx))
@@ -378,7 +371,7 @@ func TestAnUpgradeThatIsGivenUpDoesNotWaitForItself(t *testing.T) {
 		w.Pass(w.TTL)
 		require.NoError(w, mu.TryRLock(w.Ctx))
 		w.Release(other)
-	})
+	}))
 }
 
 // fillPipeline has as many calls under way as a process may have: releases of holds that it has given up while another
@@ -471,8 +464,7 @@ func TestWhoWaitsBehindAnUpgradeThatIsGivenUp(t *testing.T) {
 
 // While a reader upgrades, whoever has no lock is told so.
 func TestAConversionWithoutALockBesideAnUpgrade(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		mu := p.RWMutex("n")
 		other := q.Take("n", rwlock.Read)
 		require.NoError(w, mu.RLock(w.Ctx))
@@ -482,5 +474,5 @@ func TestAConversionWithoutALockBesideAnUpgrade(t *testing.T) {
 		w.Release(other)
 		require.NoError(w, upgrade.Result())
 		require.NoError(w, mu.Unlock(w.Ctx))
-	})
+	}))
 }

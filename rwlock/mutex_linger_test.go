@@ -21,8 +21,7 @@ func relock(w *world, mu *rwlock.RWMutex) {
 
 // A lock that lingers is taken again without a command, for as long as that goes on, and is given back afterwards.
 func TestALockThatLingersCostsNoCommand(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		hasWaited(p)
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour), rwlock.WithTTL(time.Hour))
 		relock(w, mu)
@@ -46,7 +45,7 @@ func TestALockThatLingersCostsNoCommand(t *testing.T) {
 		if !testkit.RaceDetector {
 			require.LessOrEqual(w, testing.AllocsPerRun(100, func() { relock(w, mu) }), 2.0)
 		}
-	})
+	}))
 }
 
 func TestALockLingersForItsTime(t *testing.T) {
@@ -80,8 +79,7 @@ func TestALockLingersForItsTime(t *testing.T) {
 
 // What ends it at once.
 func TestTheEndOfLingering(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		hasWaited(p)
 		began := time.Now()
 		lingers := func() *rwlock.RWMutex {
@@ -122,18 +120,17 @@ func TestTheEndOfLingering(t *testing.T) {
 		lingers()
 		w.Release(p.Take("n", rwlock.Write))
 		notAnyMore()
-	})
+	}))
 }
 
 func TestCloseEndsLingering(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		relock(w, p.RWMutex("n", rwlock.WithLinger(time.Hour)))
 		require.Len(w, w.Inspect("n").Holders, 1)
 		require.NoError(w, p.Close())
 		require.Zero(w, p.Stats().Lingering)
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // A goroutine that wants a lock that lingers for readers gives up, at whatever step of its call, while another client
@@ -160,8 +157,7 @@ func TestLingeringEndsBesideAGoroutineThatGivesUp(t *testing.T) {
 		},
 	}, func(t *testing.T, happens func(w *world, p, q *process) *pending) {
 		for step, reached := int64(1), true; reached; step++ {
-			inFakeTime(t, func(w *world) {
-				p, q := w.Process(), w.Process()
+			inFakeTime(t, withTwo(func(w *world, p, q *process) {
 				hasWaited(p)
 				mu := p.RWMutex("n", rwlock.WithLinger(10*w.TTL))
 				require.NoError(w, mu.RLock(w.Ctx))
@@ -191,7 +187,7 @@ func TestLingeringEndsBesideAGoroutineThatGivesUp(t *testing.T) {
 				if err != nil { // else it has been locked, and lingers anew
 					require.Zero(w, p.Stats().Lingering, "step %d: %v", step, err)
 				}
-			})
+			}))
 		}
 	})
 }
@@ -216,8 +212,7 @@ func TestALockThatLingeredOverASuspensionIsTakenAnew(t *testing.T) {
 
 // Inspect shows one holder for a process, and in that process how many are in.
 func TestInspectShowsASharedHold(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
 		shown := func(by *process) rwlock.Holder {
 			s := got(by.Inspect(w.Ctx, "n")).orFail(w)
@@ -243,13 +238,12 @@ func TestInspectShowsASharedHold(t *testing.T) {
 		s := got(p.Inspect(w.Ctx, "m")).orFail(w)
 		require.False(w, s.Holders[0].Shared)
 		w.Release(held)
-	})
+	}))
 }
 
 // WithLinger as a default is for each RWMutex and for nothing else. WithoutRenewal as a default is for all but those.
 func TestLingerIsForAnRWMutexAndWithoutRenewalIsNot(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		refusedOption(w.T, p.RWMutex("n", rwlock.WithLinger(-1)).Lock(w.Ctx), "WithLinger", "-1ns", "positive")
 		refusedOption(w.T, p.RWMutex("n", rwlock.WithLinger(0)).Lock(w.Ctx), "WithLinger", "0s", "positive")
 		refusedOption(w.T, p.RWMutex("n", rwlock.WithoutRenewal()).Lock(w.Ctx), "WithoutRenewal", "set", "RWMutex")
@@ -262,7 +256,7 @@ func TestLingerIsForAnRWMutexAndWithoutRenewalIsNot(t *testing.T) {
 		w.Pass(2 * w.TTL)
 		require.Equal(w, rwlock.ReasonExpired, w.Loss(lease.Err()).Reason)
 		relock(w, byDefault.RWMutex("n", rwlock.WithMeta("x")))
-	})
+	}))
 }
 
 // A single attempt is not refused by what lingered in its own process, though the release is still on its way.

@@ -17,8 +17,7 @@ import (
 
 // Whoever lost the lock stands in it until it unlocks, with its own token, and keeps others of the process out.
 func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		limit := rwlock.WithMaxHold(300 * time.Millisecond)
 		mu := p.RWMutex("cfg", limit)
 		require.NoError(w, mu.Lock(w.Ctx))
@@ -49,13 +48,12 @@ func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
 		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
 		require.Zero(w, mu.Token())
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // The late write of one that lost the lock carries its own token, and the guard refuses it.
 func TestALateWriteUnderALostRWMutexIsStale(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		mu, other := p.RWMutex("cfg"), q.RWMutex("cfg")
 		var store fencing.Watermark
 		write := func(m *rwlock.RWMutex) error {
@@ -78,13 +76,12 @@ func TestALateWriteUnderALostRWMutexIsStale(t *testing.T) {
 		require.NoError(w, next.Result())
 		require.NoError(w, write(mu))
 		require.NoError(w, mu.Unlock(w.Ctx))
-	})
+	}))
 }
 
 // A missing Unlock keeps the process out, which its waiters are told, and nobody else: no lease is renewed for ever.
 func TestAMissingUnlockAfterALossConcernsItsProcessOnly(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		mu := p.RWMutex("s")
 		require.NoError(w, mu.Lock(w.Ctx))
 		w.FlushAll()
@@ -102,7 +99,7 @@ func TestAMissingUnlockAfterALossConcernsItsProcessOnly(t *testing.T) {
 		require.NoError(w, mu.Unlock(w.Ctx))
 		w.Release(q.Take("s", rwlock.Write))
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // Two readers that overlap all the time never end each other; one that stays beyond the limit is ended.
@@ -166,9 +163,7 @@ func TestEveryReaderHearsOfALossByAPause(t *testing.T) {
 
 // A lease that Close has given back serves nobody of the process any more, from before the RWMutex hears of it.
 func TestALeaseThatCloseHasGivenBackServesNobody(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n")
+	inFakeTime(t, withMutex(func(w *world, p *process, mu *rwlock.RWMutex) {
 		require.NoError(w, mu.Lock(w.Ctx))
 		closed := make(chan struct{})
 		require.False(w, rwlock.ServesAfter(mu, func() { defer close(closed); _ = p.Close() }))
@@ -177,7 +172,7 @@ func TestALeaseThatCloseHasGivenBackServesNobody(t *testing.T) {
 		require.NoError(w, mu.Unlock(w.Ctx))
 		require.ErrorIs(w, mu.Lock(w.Ctx), rwlock.ErrClosed)
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // No timer is left for a lock that lingered once its lease has ended, by Close, by a loss or given back.
@@ -228,8 +223,7 @@ func TestAReaderDoesNotEnterALostSection(t *testing.T) {
 
 // A section of Do has the fence of its own lock, and the lock is free again however its function ends.
 func TestRWMutexDo(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		mu := p.RWMutex("cfg")
 		var last fencing.Token
 		section := func(mode rwlock.Mode) func(context.Context) error {
@@ -260,7 +254,7 @@ func TestRWMutexDo(t *testing.T) {
 		require.ErrorIs(w, mu.RDo(ended, func(context.Context) error { panic("it runs") }), context.Canceled)
 		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // A limit that is reached while its holder unlocks is a loss, and whoever is next has a lease of its own.
@@ -298,9 +292,7 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 
 // A downgrade without an answer leaves the caller writing, and one of a lock that is lost leaves it to Unlock.
 func TestADowngradeOfAnRWMutexThatIsNotAnswered(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n")
+	inFakeTime(t, withMutex(func(w *world, p *process, mu *rwlock.RWMutex) {
 		require.NoError(w, mu.Lock(w.Ctx))
 		p.Link.Blackhole(testredis.Both)
 		require.ErrorIs(w, mu.Downgrade(w.Ctx), rwlock.ErrNoQuorum)
@@ -309,7 +301,7 @@ func TestADowngradeOfAnRWMutexThatIsNotAnswered(t *testing.T) {
 		require.ErrorIs(w, mu.Downgrade(w.Ctx), rwlock.ErrLost)
 		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
 		require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrLost)
-	})
+	}))
 }
 
 // An upgrade waits for a reader of its own process no longer than WithMaxWait, and reads on. WithMaxHold counts on.

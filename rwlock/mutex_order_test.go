@@ -17,9 +17,7 @@ import (
 
 // Goroutines of a process are served as they came, readers between two writers together and by one remote hold.
 func TestRWMutexServesInTheOrderOfArrival(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n")
+	inFakeTime(t, withMutex(func(w *world, _ *process, mu *rwlock.RWMutex) {
 		require.NoError(w, mu.Lock(w.Ctx))
 		token := mu.Token()
 		early := []*testkit.Call{w.Call(w.Ctx, mu.RLock), w.Call(w.Ctx, mu.RLock), w.Call(w.Ctx, mu.RLock)}
@@ -50,7 +48,7 @@ func TestRWMutexServesInTheOrderOfArrival(t *testing.T) {
 		require.NoError(w, late.Result())
 		require.NoError(w, mu.RUnlock(w.Ctx))
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // WithMaxWait spans the waiting in the process and the waiting for Redis.
@@ -83,9 +81,7 @@ func TestMaxWaitSpansTheWholeWaiting(t *testing.T) {
 
 // Close fails those that wait in the process as well.
 func TestCloseFailsTheWaitersOfAnRWMutex(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n")
+	inFakeTime(t, withMutex(func(w *world, p *process, mu *rwlock.RWMutex) {
 		require.NoError(w, mu.Lock(w.Ctx))
 		waiting := []*testkit.Call{w.Call(w.Ctx, mu.Lock), w.Call(w.Ctx, mu.RLock)}
 		require.NoError(w, p.Close())
@@ -98,7 +94,7 @@ func TestCloseFailsTheWaitersOfAnRWMutex(t *testing.T) {
 		require.ErrorIs(w, mu.Lock(w.Ctx), rwlock.ErrClosed)
 		require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrClosed)
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // trouble takes the data and the link away in turns.
@@ -161,8 +157,7 @@ func TestRWMutexExcludesInTheProcessWhateverRedisDoes(t *testing.T) {
 
 // One who unlocks what it has not locked is told so or takes another's place; the RWMutex stays usable.
 func TestUnlockWithoutALockBesideOthers(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		mu := p.RWMutex("n", rwlock.WithLinger(w.TTL))
 		const rounds = 200_000
 		calls := func(err error) {
@@ -187,5 +182,5 @@ func TestUnlockWithoutALockBesideOthers(t *testing.T) {
 		require.NotZero(w, mu.Token())
 		require.NoError(w, mu.Context(w.Ctx).Err())
 		require.NoError(w, mu.Unlock(w.Ctx))
-	})
+	}))
 }

@@ -26,10 +26,8 @@ func lockCrowd(w *world, n int, lock func(context.Context) error) (all []*testki
 
 // Goroutines of a process hand the lock on without a command, each with a larger token and a context of its own.
 func TestHandingOnWithinAProcessCostsNoCommand(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withMutex(func(w *world, p *process, mu *rwlock.RWMutex) {
 		hasWaited(p)
-		mu := p.RWMutex("n")
 		require.NoError(w, mu.Lock(w.Ctx))
 		waiting := lockCrowd(w, 100, mu.Lock)
 		p.Link.ResetCalls()
@@ -51,7 +49,7 @@ func TestHandingOnWithinAProcessCostsNoCommand(t *testing.T) {
 		require.Empty(w, sent(p.Link))
 		require.NoError(w, mu.Unlock(w.Ctx))
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // One who waits in another process is let in after a few more of this one, whether or not its message arrives.
@@ -196,9 +194,7 @@ func TestAWriterElsewhereIsLetInBesideAStormOfReaders(t *testing.T) {
 
 // The loss of the lease ends the section that is in, with its own token, and sends those who wait back to Redis.
 func TestALossEndsTheSectionAndSendsTheOthersToRedis(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		mu := p.RWMutex("n")
+	inFakeTime(t, withMutex(func(w *world, _ *process, mu *rwlock.RWMutex) {
 		require.NoError(w, mu.Lock(w.Ctx))
 		waiting := lockCrowd(w, 3, mu.Lock)
 		require.NoError(w, mu.Unlock(w.Ctx))
@@ -217,13 +213,12 @@ func TestALossEndsTheSectionAndSendsTheOthersToRedis(t *testing.T) {
 		require.NoError(w, waiting[2].Result())
 		require.NoError(w, mu.Unlock(w.Ctx))
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // Nobody takes the lock over from one whose lease ran out, though no timer has told of it yet.
 func TestALockIsNotHandedOnPastItsDeadline(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		mu := p.RWMutex("n")
 		require.NoError(w, mu.Lock(w.Ctx))
 		next := w.Call(w.Ctx, mu.Lock)
@@ -238,7 +233,7 @@ func TestALockIsNotHandedOnPastItsDeadline(t *testing.T) {
 		require.NoError(w, next.Result())
 		require.Greater(w, mu.Token(), other.Token())
 		require.NoError(w, mu.Unlock(w.Ctx))
-	})
+	}))
 }
 
 // The next write lease of an RWMutex has twice as many tokens as the last one used, where another process waited no

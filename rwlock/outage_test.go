@@ -94,8 +94,7 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 		other := w.Process().Take("n", rwlock.Write)
 		waiting := p.Acquire(w.Ctx, "n", rwlock.Write)
 		w.Settle()
-		p.Link.Refuse()
-		p.Link.Cut()
+		p.CutOff(0)
 		w.Pass(gone)
 		require.Empty(w, book.Records("s again"))
 		require.Len(w, book.Records("a server does not answer its waiters"), 3, "at once, after 1 s, and after 2 s more")
@@ -246,14 +245,7 @@ func TestWithoutMessagesWaitersAsk(t *testing.T) {
 			for range 3 {
 				held, err := locker.Lock(t.Context(), "orders")
 				require.NoError(t, err)
-				waiting := make(chan error, 1)
-				go func() {
-					next, err := locker.Lock(t.Context(), "orders")
-					if err == nil {
-						err = next.Release(t.Context())
-					}
-					waiting <- err
-				}()
+				waiting := inTurn(t.Context(), locker.Lock, "orders")
 				require.Eventually(t, func() bool { return locker.Stats().NoMessages == 1 }, testkit.Patience, time.Millisecond)
 				require.NoError(t, held.Release(t.Context()))
 				require.NoError(t, <-waiting)

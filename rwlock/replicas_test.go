@@ -34,12 +34,8 @@ func withReplica(t *testing.T) (master, replica *testredis.Server) {
 
 // replicated returns a locker whose grants count with n replicas. It is closed when the test ends.
 func replicated(t *testing.T, addr string, n int, opts ...rwlock.Option) *rwlock.Locker {
-	client := got(rwlock.Dial(addr, rueidis.ClientOption{})).orFail(t)
-	t.Cleanup(client.Close)
-	all := append([]rwlock.Option{rwlock.WithTTL(replicaTTL), rwlock.WithReplicas(n, replicaTimeout)}, opts...)
-	all = append(all, testredis.Patience())
-	l := testkit.New(t, client, all...)
-	return l
+	all := []rwlock.Option{rwlock.WithTTL(replicaTTL), rwlock.WithReplicas(n, replicaTimeout), testredis.Patience()}
+	return testkit.Dial(t, addr, rueidis.ClientOption{}, append(all, opts...)...)
 }
 
 // holders returns how many hold the lock, as the server shows it.
@@ -209,11 +205,8 @@ func TestReplicasOfAShardConfirmItsLocks(t *testing.T) {
 
 // replicatedIn returns a locker with a TTL that is longer than any failover takes. It is closed when the test ends.
 func replicatedIn(t *testing.T, option rueidis.ClientOption, n int) *rwlock.Locker {
-	client := got(rwlock.Dial("", option)).orFail(t)
-	t.Cleanup(client.Close)
 	replicas := rwlock.WithReplicas(n, replicaTimeout)
-	l := testkit.New(t, client, rwlock.WithTTL(2*time.Minute), replicas, testredis.Patience())
-	return l
+	return testkit.Dial(t, "", option, rwlock.WithTTL(2*time.Minute), replicas, testredis.Patience())
 }
 
 // lockedOnReplica takes the lock and fails the test if its replica does not have it by then.
@@ -221,8 +214,8 @@ func lockedOnReplica(t *testing.T, c *testredis.Cluster, l *rwlock.Locker, name 
 	lease := got(l.Lock(t.Context(), name)).orFail(t)
 	key := "fencelock:{" + name + "}"
 	replica := c.ReplicaOf(c.Owner(c.Slot(key)))
-	require.NoError(t, errorOf(replica.Command("READONLY")))
-	record := got(replica.Command("HGET", key, "w")).orFail(t)
+	commandOn(t, replica, "READONLY")
+	record := commandOn(t, replica, "HGET", key, "w")
 	require.Contains(t, record, lease.Owner())
 	require.NoError(t, lease.Release(t.Context()))
 }

@@ -17,8 +17,7 @@ import (
 )
 
 func TestSetTTL(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := w.Process()
+	everywhere(t, withOne(func(w *world, p *process) {
 		for _, mode := range bothModes {
 			lease := p.Take("n", mode)
 			token := lease.Token()
@@ -37,13 +36,12 @@ func TestSetTTL(t *testing.T) {
 			require.ErrorIs(w, lease.SetTTL(w.Ctx, w.TTL), rwlock.ErrReleased)
 		}
 		w.OnlyTokensLeft()
-	})
+	}))
 }
 
 // The TTL stays for all later renewals, for conversions, and for what a process leaves that dies.
 func TestSetTTLStays(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		lease := p.Take("n", rwlock.Write)
 		const ttl = 40 * time.Second
 		require.NoError(w, lease.SetTTL(w.Ctx, ttl))
@@ -62,7 +60,7 @@ func TestSetTTLStays(t *testing.T) {
 		w.Release(next.Granted())
 		require.Greater(w, next.At.Sub(died), ttl*6/10)
 		require.LessOrEqual(w, next.At.Sub(died), ttl+w.Refresh())
-	})
+	}))
 }
 
 // A shorter TTL ends the trust before the request for it leaves: the server may have it although no answer comes.
@@ -168,9 +166,7 @@ func setTTLBeforeALateConfirmation(w *world, opt rwlock.Option, opts []rwlock.Lo
 
 // A renewal under way has the TTL from before, so SetTTL waits for it.
 func TestSetTTLWaitsForARenewalUnderWay(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		p.Link.Delay(50 * time.Millisecond)
 		renewal := w.Call(w.Ctx, lease.Renew)
 		change := w.Call(w.Ctx, func(ctx context.Context) error { return lease.SetTTL(ctx, time.Hour) })
@@ -186,14 +182,12 @@ func TestSetTTLWaitsForARenewalUnderWay(t *testing.T) {
 		require.ErrorIs(w, change.Result(), context.Canceled)
 		require.NoError(w, renewal.Result())
 		require.Greater(w, time.Until(lease.Deadline()), time.Hour*9/10, "it had not begun")
-	})
+	}))
 }
 
 // A TTL that no acquisition may have is refused before anything is sent or changed.
 func TestSetTTLRefuses(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		before := lease.Deadline()
 		p.Link.ResetCalls()
 		for _, ttl := range []time.Duration{-1, 0, time.Millisecond, 24*time.Hour + 1} {
@@ -209,7 +203,7 @@ func TestSetTTLRefuses(t *testing.T) {
 		other := p.Take("n", rwlock.Write)
 		require.NoError(w, p.Close())
 		require.ErrorIs(w, other.SetTTL(w.Ctx, w.TTL), rwlock.ErrReleased)
-	})
+	}))
 }
 
 // A lease without renewal lasts for its TTL also where the lock was handed to it, once that is confirmed.
@@ -248,9 +242,7 @@ func TestALimitOfCenturies(t *testing.T) {
 
 // A renewal that is asked for while the answer of the round before is on its way is sent when that has come.
 func TestARenewalBehindALateAnswerIsConfirmed(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		require.NoError(w, lease.Renew(w.Ctx)) // the script is known
 		p.Link.DelayDir(testredis.ToClient, 1500*time.Millisecond)
 		require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrNoQuorum, "after a second")
@@ -258,14 +250,12 @@ func TestARenewalBehindALateAnswerIsConfirmed(t *testing.T) {
 		w.Pass(200 * time.Millisecond)
 		require.NoError(w, lease.Renew(w.Ctx))
 		require.InDelta(w, w.TTL.Seconds(), time.Until(lease.Deadline()).Seconds(), 0.2)
-	})
+	}))
 }
 
 // The end of the caller's context is told as that, with the lock, and nothing is sent for one that has ended before.
 func TestARenewalThatIsNotWaitedForNamesTheLock(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		p.Link.ResetCalls()
 		ctx, cancel := context.WithCancelCause(w.Ctx)
 		cancel(errShutdown)
@@ -284,7 +274,7 @@ func TestARenewalThatIsNotWaitedForNamesTheLock(t *testing.T) {
 		require.NotErrorIs(w, err, rwlock.ErrNoQuorum)
 		require.ErrorContains(w, err, `lock "n"`)
 		p.Link.Restore()
-	})
+	}))
 }
 
 // A machine is suspended while a hand-off is on its way to it. Its monotonic clock stands still meanwhile, its wall

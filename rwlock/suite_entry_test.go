@@ -184,10 +184,8 @@ func contextEndsWaiting(w *world) {
 
 func endedContext(w *world) {
 	p := w.Process()
-	ctx, cancel := context.WithCancel(w.Ctx)
-	cancel()
 	for _, mode := range bothModes {
-		err := p.Acquire(ctx, "n", mode).Failed()
+		err := p.Acquire(ended(w.Ctx), "n", mode).Failed()
 		require.ErrorIs(w, err, context.Canceled)
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.False(w, rwlock.Indeterminate(err))

@@ -42,15 +42,11 @@ func TestBadTicketsAreRefused(t *testing.T) {
 		} {
 			bad := good
 			change(&bad)
-			_, err := p.Adopt(w.Ctx, bad)
-			refusedTicket(w, err, reason)
+			refusedTicket(w, errorOf(p.Adopt(w.Ctx, bad)), reason)
 		}
-		_, err := q.Adopt(w.Ctx, good)
-		refusedTicket(w, err, `its prefix is "fencelock", and that of this locker is "other"`)
-		_, err = p.Adopt(w.Ctx, good, nil)
-		refusedOption(w.T, err, "option", "nil", "must not be nil")
-		_, err = p.Adopt(w.Ctx, good, rwlock.WithTTL(1))
-		refusedOption(w.T, err, "WithTTL", "1ns", "100ms")
+		refusedTicket(w, errorOf(q.Adopt(w.Ctx, good)), `its prefix is "fencelock", and that of this locker is "other"`)
+		refusedOption(w.T, errorOf(p.Adopt(w.Ctx, good, nil)), "option", "nil", "must not be nil")
+		refusedOption(w.T, errorOf(p.Adopt(w.Ctx, good, rwlock.WithTTL(1))), "WithTTL", "1ns", "100ms")
 		require.Empty(w, requests.All())
 
 		for _, forge := range []func(*rwlock.Ticket){
@@ -64,8 +60,7 @@ func TestBadTicketsAreRefused(t *testing.T) {
 			if forge(&bad); bad == good {
 				bad.Hold = bad.Hold[:25] + "1"
 			}
-			_, err := p.Adopt(w.Ctx, bad)
-			refusedTicket(w, err, "gone")
+			refusedTicket(w, errorOf(p.Adopt(w.Ctx, bad)), "gone")
 		}
 		adopted := got(p.Adopt(w.Ctx, good)).orFail(w, "none of it has used the ticket up")
 		w.Release(adopted)
@@ -75,9 +70,7 @@ func TestBadTicketsAreRefused(t *testing.T) {
 }
 
 func TestDetachRefuses(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		lease := p.Take("n", rwlock.Write)
+	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		for _, c := range []struct {
 			opt                 rwlock.LockOption
 			option, value, rule string
@@ -89,8 +82,7 @@ func TestDetachRefuses(t *testing.T) {
 			{rwlock.WithMinHold(time.Second), "Detach", "option", "must be WithTTL"},
 			{rwlock.WithoutRenewal(), "Detach", "option", "must be WithTTL"},
 		} {
-			_, err := lease.Detach(w.Ctx, c.opt)
-			refusedOption(w.T, err, c.option, c.value, c.rule)
+			refusedOption(w.T, errorOf(lease.Detach(w.Ctx, c.opt)), c.option, c.value, c.rule)
 			require.NoError(w, lease.Err())
 		}
 		w.Release(lease)
@@ -102,13 +94,12 @@ func TestDetachRefuses(t *testing.T) {
 		w.Release(other)
 		require.NoError(w, upgrade.Result())
 		w.Release(reader)
-	})
+	}))
 }
 
 // A renewal from before Detach has no mark, and its answer is not taken for one that has.
 func TestARenewalFromBeforeDetachMarksNothing(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := w.Process(), w.Process()
+	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		other, lease := p.Take("m", rwlock.Write), p.Take("n", rwlock.Write)
 		p.Link.Hold(testredis.ToClient)
 		renewals := w.Call(w.Ctx, other.Renew)
@@ -126,13 +117,12 @@ func TestARenewalFromBeforeDetachMarksNothing(t *testing.T) {
 		require.NoError(w, detached.Result())
 		adopted := got(q.Adopt(w.Ctx, ticket)).orFail(w)
 		w.Release(adopted, other)
-	})
+	}))
 }
 
 // Foreign and damaged JSON is refused, and a ticket does not change on its way.
 func TestTicketsAsJSON(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		name := "orders/\"42\"\n<ü>"
 		ticket := detach(w, p.Take(name, rwlock.Read))
 		text := got(json.Marshal(ticket)).orFail(w)
@@ -147,8 +137,7 @@ func TestTicketsAsJSON(t *testing.T) {
 		require.NoError(w, json.Unmarshal(text, &read))
 		ticket.Remaining = ticket.Remaining.Truncate(time.Millisecond)
 		require.Equal(w, ticket, read)
-		_, err := json.Marshal(rwlock.Ticket{})
-		require.ErrorIs(w, err, rwlock.ErrTicket)
+		require.ErrorIs(w, errorOf(json.Marshal(rwlock.Ticket{})), rwlock.ErrTicket)
 
 		for field, values := range map[string][]any{
 			"version": {0, 2, -1, "1", nil}, "name": {"", strings.Repeat("n", 600), 5, nil}, "mode": {"none", "x", 1, ""},
@@ -170,7 +159,7 @@ func TestTicketsAsJSON(t *testing.T) {
 			refusedTicket(w, json.Unmarshal([]byte(foreign), &read), "")
 		}
 		require.NoError(w, json.Unmarshal([]byte("null"), &read))
-	})
+	}))
 }
 
 // No text of a ticket shows its hold.

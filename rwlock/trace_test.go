@@ -48,12 +48,9 @@ func TestEachAcquisitionThatGivesUpIsReportedOnce(t *testing.T) {
 
 // What is refused before it begins, nests, or is served within the process has no end of its own.
 func TestWhatIsNoAcquisitionIsNotReported(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var d testkit.Trace
-		p := w.Process(d.Option())
+	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		require.ErrorIs(w, errorOf(p.Lock(w.Ctx, "")), rwlock.ErrOption)
-		_, err := p.Lock(w.Ctx, "n", rwlock.WithTTL(1))
-		require.ErrorIs(w, err, rwlock.ErrOption)
+		require.ErrorIs(w, errorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(1))), rwlock.ErrOption)
 		require.NoError(w, p.Do(w.Ctx, "n", func(ctx context.Context) error {
 			require.ErrorIs(w, errorOf(p.Lock(ctx, "n")), rwlock.ErrNested)
 			return nil
@@ -72,30 +69,26 @@ func TestWhatIsNoAcquisitionIsNotReported(t *testing.T) {
 		w.Settle()
 		require.Equal(w, []string{
 			"acquired n", "released n", "acquired a", "released a", "acquired m", "released m",
-		}, slices.DeleteFunc(reported(&d), func(event string) bool { return event == "renewed m" }))
+		}, slices.DeleteFunc(reported(d), func(event string) bool { return event == "renewed m" }))
 		require.Zero(w, p.Stats().Failed)
-	})
+	}))
 }
 
 // A join that finds no hold of its owner is followed by an acquisition, whose end is the one that counts.
 func TestAJoinThatGoesOnIsReportedOnce(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var d testkit.Trace
-		p := w.Process(d.Option())
+	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		nested := reentrant.New(p.Locker)
 		hold := got(nested.Lock(reentrant.AsOwner(w.Ctx, reentrant.NewOwner()), "n")).orFail(w)
 		require.NoError(w, hold.Release(w.Ctx))
 		w.Settle()
-		require.Equal(w, []string{"acquired n", "released n"}, reported(&d))
+		require.Equal(w, []string{"acquired n", "released n"}, reported(d))
 		require.Zero(w, p.Stats().Failed)
-	})
+	}))
 }
 
 // Every event says whether its acquisition was granted at once.
 func TestEventsKnowWhetherTheAcquisitionWaited(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var d testkit.Trace
-		p := w.Process(d.Option())
+	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		first := p.Take("n", rwlock.Write)
 		waits := p.Queue("n", rwlock.Write)
 		gaveUp := p.Acquire(w.Soon(time.Second), "n", rwlock.Write)
@@ -113,7 +106,7 @@ func TestEventsKnowWhetherTheAcquisitionWaited(t *testing.T) {
 		require.Equal(w, []bool{false, true}, waited["acquired"])
 		require.Equal(w, []bool{true, false}, waited["failed"], "the single attempt did not wait")
 		require.Equal(w, []bool{false, true}, waited["released"])
-	})
+	}))
 }
 
 type spanKey struct{}
@@ -182,33 +175,31 @@ func atRisk(d *testkit.Trace) (left []time.Duration) {
 
 // A lease that is not renewed is at risk once, until a renewal is confirmed.
 func TestALeaseAtRiskIsReportedOnce(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var d testkit.Trace
-		p := w.Process(d.Option())
+	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		lease := p.Take("n", rwlock.Write)
 		w.Pass(3 * w.TTL)
-		require.Empty(w, atRisk(&d))
+		require.Empty(w, atRisk(d))
 		for times := 1; times <= 2; times++ {
 			require.NoError(w, lease.Renew(w.Ctx))
 			p.Link.Hold(testredis.Both)
 			w.Pass(time.Until(lease.Deadline()) - w.TTL/3 - time.Millisecond)
-			require.Len(w, atRisk(&d), times-1, "too early")
+			require.Len(w, atRisk(d), times-1, "too early")
 			w.Pass(time.Millisecond)
-			require.Len(w, atRisk(&d), times)
-			require.Equal(w, (w.TTL / 3).Round(time.Millisecond), atRisk(&d)[times-1].Round(time.Millisecond))
+			require.Len(w, atRisk(d), times)
+			require.Equal(w, (w.TTL / 3).Round(time.Millisecond), atRisk(d)[times-1].Round(time.Millisecond))
 			w.Pass(w.TTL/3 - 100*time.Millisecond)
-			require.Len(w, atRisk(&d), times, "although more renewals have failed")
+			require.Len(w, atRisk(d), times, "although more renewals have failed")
 			p.Link.Restore()
 			w.Pass(3 * w.TTL)
 			require.NoError(w, lease.Err())
-			require.Len(w, atRisk(&d), times, "the renewals are confirmed again")
+			require.Len(w, atRisk(d), times, "the renewals are confirmed again")
 		}
 		p.Link.Blackhole(testredis.Both)
 		w.UntilOver(lease)
 		w.Settle()
-		require.Len(w, atRisk(&d), 3)
+		require.Len(w, atRisk(d), 3)
 		require.Equal(w, "lost", d.Events()[len(d.Events())-1].What)
-	})
+	}))
 }
 
 // What ends as agreed is at no risk.
@@ -235,9 +226,7 @@ func TestWhatEndsAsAgreedIsAtNoRisk(t *testing.T) {
 
 // A hand-off that is not confirmed is at risk long before its TTL is.
 func TestAHandOffAtRiskIsReported(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		var d testkit.Trace
-		p := w.Process(d.Option())
+	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		held := w.Process().Take("n", rwlock.Write)
 		next := p.Queue("n", rwlock.Write, rwlock.WithTTL(time.Minute))
 		w.Release(held)
@@ -245,9 +234,9 @@ func TestAHandOffAtRiskIsReported(t *testing.T) {
 		p.Link.Hold(testredis.Both)
 		w.UntilOver(lease)
 		w.Settle()
-		require.Len(w, atRisk(&d), 1)
-		require.Equal(w, w.Claim()/3, atRisk(&d)[0].Round(time.Millisecond))
-	})
+		require.Len(w, atRisk(d), 1)
+		require.Equal(w, w.Claim()/3, atRisk(d)[0].Round(time.Millisecond))
+	}))
 }
 
 // A lease that was not to be renewed ends as planned: that is no loss in the counters and in the log.
@@ -271,8 +260,7 @@ func TestAPlannedEndIsNotCountedAsLost(t *testing.T) {
 
 // Each loss is counted by its reason.
 func TestLossesAreCountedByReason(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		w.UntilOver(p.Take("bounded", rwlock.Write, rwlock.WithMaxHold(time.Second)))
 		taken := p.Take("taken", rwlock.Write)
 		w.Command("DEL", "fencelock:{taken}")
@@ -282,13 +270,12 @@ func TestLossesAreCountedByReason(t *testing.T) {
 		w.UntilOver(cut)
 		require.Equal(w, rwlock.LostStats{Gone: 1, NotRenewed: 1, MaxHold: 1}, p.Stats().Lost)
 		require.EqualValues(w, 3, p.Stats().Lost.Total())
-	})
+	}))
 }
 
 // A release that is not confirmed is counted.
 func TestUnconfirmedReleasesAreCounted(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		require.NoError(w, p.Do(w.Ctx, "n", func(context.Context) error { return nil }))
 		require.Zero(w, p.Stats().Unconfirmed)
 		require.NoError(w, p.Do(w.Ctx, "n", func(context.Context) error {
@@ -296,5 +283,5 @@ func TestUnconfirmedReleasesAreCounted(t *testing.T) {
 			return nil
 		}), "it is no error of Do")
 		require.EqualValues(w, 1, p.Stats().Unconfirmed)
-	})
+	}))
 }

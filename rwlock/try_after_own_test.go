@@ -64,9 +64,9 @@ func TestAMessageThatOvertakesTheAnswer(t *testing.T) {
 
 func overtaken(t *testing.T, mode rueidis.ClientMode, late time.Duration) {
 	mini := testredis.NewMini(t)
-	holder := lockerOf(t, mini.Client(t))
+	holder := testkit.New(t, mini.Client(t))
 	link := mini.NewLink()
-	waiter := lockerOf(t, newFailingOver(t, mode, link))
+	waiter := testkit.New(t, newFailingOver(t, mode, link))
 	// Every script of miniredis has an interpreter of its own, as if its scripts had been flushed. So where the server is
 	// told by that, the subscription is made anew with the first message, and the second message may come in between.
 	most := late
@@ -103,13 +103,6 @@ func overtaken(t *testing.T, mode rueidis.ClientMode, late time.Duration) {
 	}
 }
 
-// lockerOf is closed when the test ends.
-func lockerOf(t testing.TB, client rueidis.Client, opts ...rwlock.Option) *rwlock.Locker {
-	locker := got(rwlock.New(client, opts...)).orFail(t)
-	t.Cleanup(func() { require.NoError(t, locker.Close()) })
-	return locker
-}
-
 // refuseReleasesOf has the server refuse each release of this lock, so that others wait for a probe.
 func refuseReleasesOf(p *process, name string) {
 	release := testkit.Running("release")
@@ -127,8 +120,7 @@ func refuseReleasesOf(p *process, name string) {
 
 // A release that waits for a probe of its server holds up no single attempt.
 func TestASingleAttemptDoesNotWaitForAProbe(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
+	inFakeTime(t, withOne(func(w *world, p *process) {
 		p.WarmUp()
 		refuseReleasesOf(p, "other")
 		other := w.Process()
@@ -138,5 +130,5 @@ func TestASingleAttemptDoesNotWaitForAProbe(t *testing.T) {
 		require.ErrorIs(w, errorOf(p.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 		require.Zero(w, time.Since(began))
 		w.Release(held)
-	})
+	}))
 }
