@@ -6,32 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // shortTTL is the TTL of locks that end in a pause.
 const shortTTL = 100 * time.Millisecond
-
-// outlast stops this process until after the deadline, which a renewal under way extends by renewed, and returns
-// right after that. It asks nothing of the lock then: each question would look at the clocks. It reports whether the
-// deadline has passed.
-func (p *probe) outlast(held context.Context, name string, renewed time.Duration) bool {
-	deadline, ok := fencing.Deadline(held, name)
-	if !ok || deadline.IsZero() {
-		return false
-	}
-	deadline = deadline.Add(renewed)
-	if !p.w.pauser.pause(time.Until(deadline) + p.millis(50)) {
-		return false
-	}
-	for began := time.Now(); time.Since(began) < 4*shortTTL; { // without a rest: a timer would be first
-		if time.Since(deadline) > time.Millisecond {
-			return true
-		}
-	}
-	return false
-}
 
 // leaseAfterPause uses a lease that has ended in a pause.
 func (p *probe) leaseAfterPause() {
@@ -39,7 +18,7 @@ func (p *probe) leaseAfterPause() {
 	if lease == nil {
 		return
 	}
-	if over := p.outlast(lease.Context(context.Background()), lease.Name(), 0); over && p.rng.IntN(2) == 0 {
+	if over := p.w.pauser.outlast(shortTTL); over && p.rng.IntN(2) == 0 {
 		p.useless(lease, "that ended in a pause")
 	} else if over {
 		p.ask(lease.Name(), "Release of a lease that ended in a pause").never("nil").got(lease.Release(context.Background()))
@@ -60,7 +39,7 @@ func (p *probe) readersAfterPause() {
 	if readers == 0 {
 		return
 	}
-	over := p.outlast(mu.Context(context.Background()), name, shortTTL)
+	over := p.w.pauser.outlast(shortTTL)
 	for range readers {
 		q := p.ask(name, "RUnlock of one of several readers after a pause")
 		err := mu.RUnlock(ctx)
@@ -83,15 +62,10 @@ func (p *probe) lingerOverPause() {
 	if mu.Unlock(ctx) != nil {
 		return
 	}
-	if !p.w.pauser.pause(3 * shortTTL / 2) {
+	if !p.w.pauser.outlast(shortTTL) {
 		return
 	}
-	at, began := time.Now(), time.Now()
-	for last := at; at.Sub(last) < 5*shortTTL/4; at = time.Now() { // no renewal can have come in between
-		if last = at; at.Sub(began) > time.Second {
-			return
-		}
-	}
+	at := time.Now()
 	q := p.ask(name, "Lock of an RWMutex whose lock has ended while it lingered")
 	if mu.Lock(ctx) != nil {
 		return
@@ -134,7 +108,7 @@ func (p *probe) handOnAfterPause() {
 	if !p.await(name, 2) {
 		unlocks <- time.Time{}
 	} else {
-		p.outlast(mu.Context(context.Background()), name, shortTTL)
+		p.w.pauser.outlast(shortTTL)
 		time.Sleep(10 * time.Millisecond)
 		unlocks <- time.Now()
 	}
