@@ -331,12 +331,7 @@ func TestAFailedAdoptionIsNoLease(t *testing.T) {
 		q.WarmUp()
 		acquired := q.Stats().Acquired
 		ticket := detach(w, p.Take("n", rwlock.Write))
-		q.Link.Deny(func(cmd []string) string {
-			if w.ScriptOf(cmd) == scripts.Release {
-				return "OOM command not allowed when used memory > 'maxmemory'."
-			}
-			return ""
-		})
+		q.Link.Deny(answering("OOM command not allowed when used memory > 'maxmemory'.", w.Running(scripts.Release)))
 		_, err := q.Adopt(w.Ctx, ticket)
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		require.ErrorContains(w, err, "it can be adopted again")

@@ -42,51 +42,19 @@ func (f *failedReleases) all() []error {
 
 // pairs are the ways to take and give back a lock.
 var pairs = map[string]func(w *world, p *process, name string) error{
-	"lease": func(w *world, p *process, name string) error {
-		lease, err := p.Lock(w.Ctx, name)
-		if err != nil {
-			return err
-		}
-		return lease.Release(w.Ctx)
-	},
+	"lease":          func(w *world, p *process, name string) error { return taking(p)["Lock"](w.Ctx, name) },
 	"single attempt": func(_ *world, p *process, name string) error { return p.TryOnce(name) },
-	"reader": func(w *world, p *process, name string) error {
-		lease, err := p.RLock(w.Ctx, name)
-		if err != nil {
-			return err
-		}
-		return lease.Release(w.Ctx)
-	},
-	"Do": func(w *world, p *process, name string) error {
-		return p.Do(w.Ctx, name, func(context.Context) error { return nil })
-	},
-	"RWMutex": func(w *world, p *process, name string) error {
-		mu := p.RWMutex(name)
-		if err := mu.Lock(w.Ctx); err != nil {
-			return err
-		}
-		return mu.Unlock(w.Ctx)
-	},
+	"reader":         func(w *world, p *process, name string) error { return taking(p)["RLock"](w.Ctx, name) },
+	"Do":             func(w *world, p *process, name string) error { return taking(p)["Do"](w.Ctx, name) },
+	"RWMutex":        func(w *world, p *process, name string) error { return taking(p)["RWMutex.Lock"](w.Ctx, name) },
 	"RWMutex, single attempt": func(w *world, p *process, name string) error {
-		mu := p.RWMutex(name)
-		if err := mu.TryLock(w.Ctx); err != nil {
-			return err
-		}
-		return mu.Unlock(w.Ctx)
+		return lockAndUnlock(w.Ctx, p.RWMutex(name), (*rwlock.RWMutex).TryLock, (*rwlock.RWMutex).Unlock)
 	},
 	"RWMutex, other mode": func(w *world, p *process, name string) error {
-		mu := p.RWMutex(name)
-		if err := mu.RLock(w.Ctx); err != nil {
-			return err
-		}
-		return mu.RUnlock(w.Ctx)
+		return taking(p)["RWMutex.RLock"](w.Ctx, name)
 	},
 	"several": func(w *world, p *process, name string) error {
-		all, err := p.LockAll(w.Ctx, rwlock.Writes(name, name+"2"))
-		if err != nil {
-			return err
-		}
-		return all.Release(w.Ctx)
+		return giveBack(p.LockAll(w.Ctx, rwlock.Writes(name, name+"2")))
 	},
 }
 
@@ -134,13 +102,9 @@ func TestAPairTakesOneRoundTrip(t *testing.T) {
 
 // forgetReleases has the server not know the script of each release: what follows overtakes it.
 func forgetReleases(p *process) {
-	release := testkit.Running(scripts.Release)
-	p.Link.Deny(func(cmd []string) string {
-		if release(cmd) && cmd[0] == "EVALSHA" {
-			return "NOSCRIPT No matching script."
-		}
-		return ""
-	})
+	p.Link.Deny(answering("NOSCRIPT No matching script.", func(cmd []string) bool {
+		return testkit.Running(scripts.Release)(cmd) && cmd[0] == "EVALSHA"
+	}))
 }
 
 // Where a request overtakes the release of its own process, it is handed the lock, and nothing waits for a refresh.
@@ -191,25 +155,11 @@ func TestFailuresOfAReleaseInTheBackground(t *testing.T) {
 			reported: rwlock.ErrNoQuorum, stays: true,
 		},
 		"refuses for a time": {
-			fail: func(_ *world, p *process) {
-				p.Link.Deny(func(cmd []string) string {
-					if release(cmd) {
-						return "BUSY not now"
-					}
-					return ""
-				})
-			},
+			fail:     func(_ *world, p *process) { p.Link.Deny(answering("BUSY not now", release)) },
 			reported: rwlock.ErrNoQuorum, stays: true,
 		},
 		"refuses for good": {
-			fail: func(_ *world, p *process) {
-				p.Link.Deny(func(cmd []string) string {
-					if release(cmd) {
-						return "NOPERM no"
-					}
-					return ""
-				})
-			},
+			fail:     func(_ *world, p *process) { p.Link.Deny(answering("NOPERM no", release)) },
 			reported: rwlock.ErrNoQuorum, stays: true,
 		},
 		"the answer is lost": {

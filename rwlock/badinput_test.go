@@ -32,9 +32,7 @@ func TestNewRefuses(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		client := w.NewLink().Client(w.T)
 		with := func(opts ...rwlock.Option) []rwlock.Option { return opts }
-		locker, err := rwlock.New(nil)
-		require.Nil(w, locker)
-		refusedOption(w.T, err, "client", "nil", "must be a client")
+		refusedOption(w.T, errorOf(rwlock.New(nil)), "client", "nil", "must be a client")
 		for _, c := range []struct {
 			options             []rwlock.Option
 			option, value, rule string
@@ -70,9 +68,7 @@ func TestNewRefuses(t *testing.T) {
 				"WithMaxHold", "1m0s", "cannot be reached WithoutRenewal",
 			},
 		} {
-			locker, err := rwlock.New(client, c.options...)
-			require.Nil(w, locker)
-			refusedOption(w.T, err, c.option, c.value, c.rule)
+			refusedOption(w.T, errorOf(rwlock.New(client, c.options...)), c.option, c.value, c.rule)
 		}
 	})
 }
@@ -100,15 +96,12 @@ func TestAcquisitionRefuses(t *testing.T) {
 			{strings.Repeat("n", 513), nil, "name", "513 bytes", "1 to 512 bytes"},
 			{"a\xff", nil, "name", `"a\xff"`, "valid UTF-8"},
 		} {
-			for how, take := range acquisitions(p.Locker) {
-				lease, err := take(w.Ctx, c.lock, c.options...)
-				require.Nil(w, lease, how)
-				refusedOption(w.T, err, c.option, c.value, c.rule)
+			for _, take := range acquisitions(p.Locker) {
+				refusedOption(w.T, errorOf(take(w.Ctx, c.lock, c.options...)), c.option, c.value, c.rule)
 			}
 			err := p.Do(w.Ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...)
 			refusedOption(w.T, err, c.option, c.value, c.rule)
-			ran, err := p.TryDo(w.Ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...)
-			require.False(w, ran)
+			err = errorOf(p.TryDo(w.Ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...))
 			refusedOption(w.T, err, c.option, c.value, c.rule)
 			mutexOptions := make([]rwlock.MutexOption, len(c.options))
 			for i, option := range c.options {

@@ -70,8 +70,7 @@ func restrictedServer(t *testing.T) *testredis.Server {
 func refusedAtOnce(t *testing.T, locker *rwlock.Locker, addr, cause string) {
 	for how, take := range acquisitions(locker) {
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		lease, err := take(ctx, "orders")
-		require.Nil(t, lease, how)
+		err := errorOf(take(ctx, "orders"))
 		couldNotAsk(t, err, addr, cause)
 		require.NoError(t, ctx.Err(), "%s waited for the end of its context", how)
 		require.False(t, rwlock.Indeterminate(err), "%s: a refusal is an answer", how)
@@ -342,8 +341,7 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 	defer cancel()
 	held := got(first.Lock(ctx, "orders")).orFail(t)
 	require.NoError(t, held.Renew(ctx))
-	_, err := second.TryRLock(ctx, "orders")
-	require.ErrorIs(t, err, rwlock.ErrNotAcquired)
+	require.ErrorIs(t, errorOf(second.TryRLock(ctx, "orders")), rwlock.ErrNotAcquired)
 	waiting := inTurn(ctx, second.RLock, "orders")
 	require.Eventually(t, func() bool {
 		state := got(first.Inspect(ctx, "orders")).orFail(t)

@@ -187,59 +187,56 @@ func TestCompletedIsOfTheOutermostSection(t *testing.T) {
 // taking are the ways to wait for a lock; each gives it back.
 func taking(p *process) map[string]func(ctx context.Context, name string) error {
 	none := func(context.Context) error { return nil }
-	released := func(lease *rwlock.Lease, err error) error {
-		if err != nil {
-			return err
-		}
-		return lease.Release(context.Background())
-	}
 	return map[string]func(ctx context.Context, name string) error{
-		"Lock":  func(ctx context.Context, name string) error { return released(p.Lock(ctx, name)) },
-		"RLock": func(ctx context.Context, name string) error { return released(p.RLock(ctx, name)) },
+		"Lock":  func(ctx context.Context, name string) error { return giveBack(p.Lock(ctx, name)) },
+		"RLock": func(ctx context.Context, name string) error { return giveBack(p.RLock(ctx, name)) },
 		"Do":    func(ctx context.Context, name string) error { return p.Do(ctx, name, none) },
 		"RDo":   func(ctx context.Context, name string) error { return p.RDo(ctx, name, none) },
 		"RWMutex.Lock": func(ctx context.Context, name string) error {
-			mu := p.RWMutex(name)
-			if err := mu.Lock(ctx); err != nil {
-				return err
-			}
-			return mu.Unlock(ctx)
+			return lockAndUnlock(ctx, p.RWMutex(name), (*rwlock.RWMutex).Lock, (*rwlock.RWMutex).Unlock)
 		},
 		"RWMutex.RLock": func(ctx context.Context, name string) error {
-			mu := p.RWMutex(name)
-			if err := mu.RLock(ctx); err != nil {
-				return err
-			}
-			return mu.RUnlock(ctx)
+			return lockAndUnlock(ctx, p.RWMutex(name), (*rwlock.RWMutex).RLock, (*rwlock.RWMutex).RUnlock)
 		},
 	}
 }
 
+// giveBack releases what a call was granted.
+func giveBack[L interface{ Release(context.Context) error }](lease L, err error) error {
+	if err != nil {
+		return err
+	}
+	return lease.Release(context.Background())
+}
+
+type ofMutex = func(*rwlock.RWMutex, context.Context) error
+
+func lockAndUnlock(ctx context.Context, mu *rwlock.RWMutex, lock, unlock ofMutex) error {
+	if err := lock(mu, ctx); err != nil {
+		return err
+	}
+	return unlock(mu, ctx)
+}
+
+type section = func(ctx context.Context, name string, work work) error
+
 // sections are the ways to be in a section, each of which ends with its work.
-func sections(p *process) map[string]func(ctx context.Context, name string, work func(context.Context) error) error {
-	return map[string]func(ctx context.Context, name string, work func(context.Context) error) error{
-		"Do": func(ctx context.Context, name string, work func(context.Context) error) error {
-			return p.Do(ctx, name, work)
-		},
-		"RDo": func(ctx context.Context, name string, work func(context.Context) error) error {
-			return p.RDo(ctx, name, work)
-		},
-		"RWMutex.Lock": func(ctx context.Context, name string, work func(context.Context) error) error {
+func sections(p *process) map[string]section {
+	between := func(lock, unlock ofMutex) section {
+		return func(ctx context.Context, name string, work work) error {
 			mu := p.RWMutex(name)
-			if err := mu.Lock(ctx); err != nil {
+			if err := lock(mu, ctx); err != nil {
 				return err
 			}
-			defer func() { _ = mu.Unlock(ctx) }()
+			defer func() { _ = unlock(mu, ctx) }()
 			return work(mu.Context(ctx))
-		},
-		"RWMutex.RLock": func(ctx context.Context, name string, work func(context.Context) error) error {
-			mu := p.RWMutex(name)
-			if err := mu.RLock(ctx); err != nil {
-				return err
-			}
-			defer func() { _ = mu.RUnlock(ctx) }()
-			return work(mu.Context(ctx))
-		},
+		}
+	}
+	return map[string]section{
+		"Do":            func(ctx context.Context, name string, work work) error { return p.Do(ctx, name, work) },
+		"RDo":           func(ctx context.Context, name string, work work) error { return p.RDo(ctx, name, work) },
+		"RWMutex.Lock":  between((*rwlock.RWMutex).Lock, (*rwlock.RWMutex).Unlock),
+		"RWMutex.RLock": between((*rwlock.RWMutex).RLock, (*rwlock.RWMutex).RUnlock),
 	}
 }
 

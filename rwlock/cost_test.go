@@ -252,8 +252,7 @@ func TestIdleRWMutexesCostNothing(t *testing.T) {
 			return m.HeapAlloc
 		}
 		use := func(mu *rwlock.RWMutex) {
-			require.NoError(w, mu.Lock(w.Ctx))
-			require.NoError(w, mu.Unlock(w.Ctx))
+			relock(w, mu)
 		}
 		use(p.RWMutex("warm up"))
 		w.Settle()

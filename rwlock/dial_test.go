@@ -36,8 +36,7 @@ func TestDialWhereNoServerListens(t *testing.T) {
 		"a Cluster": {InitAddress: []string{addr}},
 		"Sentinel":  {InitAddress: []string{addr}, Sentinel: rueidis.SentinelOption{MasterSet: "locks"}},
 	} {
-		client, err := rwlock.Dial("", base)
-		require.Nil(t, client, name)
+		err := errorOf(rwlock.Dial("", base))
 		require.ErrorIs(t, err, rwlock.ErrNoQuorum, name)
 		require.ErrorContains(t, err, addr, name)
 	}
@@ -48,8 +47,7 @@ func TestDialRefusesWhatIsNoAddress(t *testing.T) {
 		"": "names a server", "redis://127.0.0.1:6379": "no URL",
 		"localhost": "host:port", "127.0.0.1:99999": "host:port", "127.0.0.1:": "host:port",
 	} {
-		client, err := rwlock.Dial(addr, rueidis.ClientOption{})
-		require.Nil(t, client)
+		err := errorOf(rwlock.Dial(addr, rueidis.ClientOption{}))
 		require.ErrorIs(t, err, rwlock.ErrOption)
 		require.ErrorContains(t, err, says)
 	}
@@ -75,9 +73,7 @@ func TestDialRefusesOptionsThatCannotBe(t *testing.T) {
 			t.Error(c.option, "dialled")
 			return nil, net.ErrClosed
 		}
-		client, err := rwlock.Dial(c.addr, c.base)
-		require.Nil(t, client)
-		refused := testkit.As[*rwlock.OptionError](t, err, c.option)
+		refused := testkit.As[*rwlock.OptionError](t, errorOf(rwlock.Dial(c.addr, c.base)), c.option)
 		require.Equal(t, c.option, refused.Option)
 	}
 }
@@ -157,8 +153,7 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 
 	node := testredis.StartCluster(t, binary, 0).Nodes()[0]
 	commandOn(t, node, "CONFIG", "SET", "requirepass", "right")
-	client, err := rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{node.Addr()}, Password: "wrong"})
-	require.Nil(t, client)
+	err = errorOf(rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{node.Addr()}, Password: "wrong"}))
 	require.ErrorContains(t, err, node.Addr()+": WRONGPASS")
 }
 
@@ -185,8 +180,7 @@ func TestOpen(t *testing.T) {
 		"invalid database number": "redis://:secret@localhost/first", "must be 1 to 128 bytes": plain.Addr(),
 		"invalid port": "redis://:secret@localhost:port",
 	} {
-		locker, err := rwlock.Open(addr, rwlock.WithPrefix(strings.Repeat("p", 129)))
-		require.Nil(t, locker)
+		err := errorOf(rwlock.Open(addr, rwlock.WithPrefix(strings.Repeat("p", 129))))
 		require.ErrorIs(t, err, rwlock.ErrOption)
 		require.ErrorContains(t, err, says)
 		require.NotContains(t, err.Error(), "secret")
@@ -202,8 +196,7 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 	for says, addr := range map[string]string{
 		"is a sentinel": sentinel.Sentinels()[0].Addr(), "is a node of a Cluster": node.Addr(),
 	} {
-		client, err := rwlock.Dial(addr, rueidis.ClientOption{})
-		require.Nil(t, client)
+		err := errorOf(rwlock.Dial(addr, rueidis.ClientOption{}))
 		refused := testkit.As[*rwlock.OptionError](t, err)
 		require.Equal(t, "addr", refused.Option)
 		require.ErrorContains(t, err, addr)
@@ -222,8 +215,7 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 		"name the master that they watch":     {InitAddress: sentinels},
 		"leave base.Sentinel.MasterSet empty": {InitAddress: plain, Sentinel: rueidis.SentinelOption{MasterSet: "m"}},
 	} {
-		client, err := rwlock.Dial("", base)
-		require.Nil(t, client)
+		err := errorOf(rwlock.Dial("", base))
 		refused := testkit.As[*rwlock.OptionError](t, err, says)
 		require.Equal(t, "base.InitAddress", refused.Option)
 		require.ErrorContains(t, err, says)

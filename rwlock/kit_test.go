@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
@@ -145,13 +146,7 @@ func ended(ctx context.Context) context.Context {
 // inTurn takes a lock in a goroutine and gives it back. The channel has how that ended.
 func inTurn(ctx context.Context, take take, name string) <-chan error {
 	over := make(chan error, 1)
-	go func() {
-		lease, err := take(ctx, name)
-		if err == nil {
-			err = lease.Release(ctx)
-		}
-		over <- err
-	}()
+	go func() { over <- giveBack(take(ctx, name)) }()
 	return over
 }
 
@@ -187,4 +182,22 @@ func withTrace(test func(w *world, p *process, d *testkit.Trace)) func(w *world)
 		d := new(testkit.Trace)
 		test(w, w.Process(d.Option()), d)
 	}
+}
+
+// answering has a link answer those commands with this error.
+func answering(text string, when func(cmd []string) bool) func(cmd []string) string {
+	return func(cmd []string) string {
+		if when(cmd) {
+			return text
+		}
+		return ""
+	}
+}
+
+// fenceOf is the fence of that lock in a context.
+func fenceOf(w *world, ctx context.Context, name string) fencing.Fence {
+	w.Helper()
+	fence, ok := fencing.FromContext(ctx, name)
+	require.True(w, ok)
+	return fence
 }

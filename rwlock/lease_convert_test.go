@@ -9,7 +9,6 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -41,9 +40,7 @@ func TestALeaseIsUpgradedAndDowngraded(t *testing.T) {
 					require.Greater(w, lease.Token(), last)
 				}
 				last = lease.Token()
-				fence, ok := fencing.FromContext(ctx, "n")
-				require.True(w, ok)
-				require.Equal(w, lease.Fence(), fence)
+				require.Equal(w, lease.Fence(), fenceOf(w, ctx, "n"))
 				require.NoError(w, lease.Err())
 				require.NoError(w, lease.Renew(w.Ctx))
 				require.NoError(w, ctx.Err())

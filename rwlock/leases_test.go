@@ -25,6 +25,14 @@ func leases(p *process) []rwlock.LeaseState {
 	})
 }
 
+// some is what leases returns, which has to be so many.
+func some(p *process, n int) []rwlock.LeaseState {
+	p.W.Helper()
+	all := leases(p)
+	require.Len(p.W, all, n)
+	return all
+}
+
 func TestLeasesShowWhatIsHeldAndWhatWaits(t *testing.T) {
 	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		require.Empty(w, leases(p))
@@ -35,8 +43,7 @@ func TestLeasesShowWhatIsHeldAndWhatWaits(t *testing.T) {
 		waits := time.Now()
 		pending := p.Queue("b", rwlock.Write, rwlock.WithMeta("third"))
 
-		all := leases(p)
-		require.Len(w, all, 2)
+		all := some(p, 2)
 		require.Equal(w, rwlock.LeaseState{
 			Name: "a", Mode: rwlock.Write, Owner: first.Owner(), Hold: first.Owner(), Meta: "first", Token: first.Token(),
 			Since: granted, Deadline: first.Deadline(), Count: 1,
@@ -54,8 +61,7 @@ func TestLeasesShowWhatIsHeldAndWhatWaits(t *testing.T) {
 
 		w.Release(first, second)
 		third := pending.Granted()
-		all = leases(p)
-		require.Len(w, all, 1)
+		all = some(p, 1)
 		require.Equal(w, third.Token(), all[0].Token)
 		require.False(w, all[0].Waiting)
 		w.Release(third)
@@ -87,8 +93,7 @@ func TestLeasesShowGoroutinesThatShareALock(t *testing.T) {
 			w.Pass(time.Second)
 			calls = append(calls, w.Call(w.Ctx, mu.Lock))
 		}
-		all := leases(p)
-		require.Len(w, all, 4)
+		all := some(p, 4)
 		require.Equal(w, mu.Token(), all[0].Token)
 		require.Equal(w, begun, all[0].Since.Round(0))
 		require.Equal(w, 2, all[0].Count)
@@ -107,15 +112,13 @@ func TestLeasesShowGoroutinesThatShareALock(t *testing.T) {
 		require.NoError(w, mu.RUnlock(w.Ctx))
 		for i, c := range calls {
 			require.NoError(w, c.Result())
-			all = leases(p)
-			require.Len(w, all, len(calls)-i)
+			all = some(p, len(calls)-i)
 			require.Equal(w, mu.Token(), all[0].Token)
 			require.Equal(w, 1, all[0].Count)
 			require.False(w, all[0].Lingering)
 			require.NoError(w, mu.Unlock(w.Ctx))
 		}
-		all = leases(p)
-		require.Len(w, all, 1)
+		all = some(p, 1)
 		require.True(w, all[0].Lingering)
 		require.Zero(w, all[0].Count)
 		require.Zero(w, all[0].Token)
@@ -133,8 +136,7 @@ func TestLeasesShowTheLeaderOnce(t *testing.T) {
 		first := w.Call(w.Ctx, mu.Lock)
 		w.Pass(time.Second)
 		second := w.Call(w.Ctx, mu.RLock)
-		all := leases(p)
-		require.Len(w, all, 2)
+		all := some(p, 2)
 		require.Equal(w, held.Owner(), all[0].Behind.Hold)
 		require.Len(w, all[0].Hold, 26)
 		require.Equal(w, begun, all[0].Since.Round(0))
@@ -159,16 +161,14 @@ func TestLeasesShowConversions(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		one, two := p.Take("n", rwlock.Read), p.Take("n", rwlock.Read)
 		upgrade := w.Call(w.Ctx, one.Upgrade)
-		all := leases(p)
-		require.Len(w, all, 3)
+		all := some(p, 3)
 		converts := all[2]
 		require.True(w, converts.Waiting && converts.Converting)
 		require.Equal(w, rwlock.Write, converts.Mode)
 		require.Zero(w, converts.Token)
 		w.Release(two)
 		require.NoError(w, upgrade.Result())
-		all = leases(p)
-		require.Len(w, all, 1)
+		all = some(p, 1)
 		require.Equal(w, rwlock.Write, all[0].Mode)
 		require.False(w, all[0].Converting)
 		w.Release(one)
@@ -186,8 +186,7 @@ func TestLeasesShowConversions(t *testing.T) {
 			enter(mu)
 			require.NoError(w, mu.RLock(w.Ctx))
 			c := w.Call(w.Ctx, mu.Upgrade)
-			all := leases(p)
-			require.Len(w, all, 2, name)
+			all := some(p, 2)
 			require.True(w, all[1].Waiting && all[1].Converting && all[1].Shared, name)
 			require.Equal(w, rwlock.Write, all[1].Mode)
 			require.NoError(w, mu.RUnlock(w.Ctx))
@@ -240,8 +239,7 @@ func TestLeasesShowALossThatIsNotUnlocked(t *testing.T) {
 			}
 			waits := w.Call(w.Ctx, mu.Lock)
 			w.Pass(w.TTL)
-			all := leases(p)
-			require.Len(w, all, 2)
+			all := some(p, 2)
 			require.ErrorIs(w, all[0].Err, rwlock.ErrLost, name)
 			require.Zero(w, all[0].Deadline)
 			require.Equal(w, mu.Token(), all[0].Token)
@@ -365,15 +363,13 @@ func TestLeasesShowALeaderThatGivesBackALease(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		p.WarmUp()
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
-		require.NoError(w, mu.RLock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx))
+		reread(w, mu)
 		p.Link.Delay(500 * time.Millisecond)
 		begun := time.Now()
 		writer := w.Call(w.Ctx, mu.Lock)
 		for _, hold := range []int{0, 26} {
 			w.Pass(900 * time.Millisecond)
-			all := leases(p)
-			require.Len(w, all, 1)
+			all := some(p, 1)
 			require.True(w, all[0].Waiting)
 			require.Len(w, all[0].Hold, hold)
 			require.Equal(w, begun, all[0].Since.Round(0))

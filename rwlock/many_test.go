@@ -145,8 +145,7 @@ func TestRefusedSeveralLocksAreOneCommand(t *testing.T) {
 		wants := rwlock.Writes("z", "m", "a")
 		for range 2 { // the server learns the script
 			p.Link.ResetCalls()
-			all, err := p.TryLockAll(w.Ctx, wants)
-			require.Nil(w, all)
+			err := errorOf(p.TryLockAll(w.Ctx, wants))
 			var refused *rwlock.AcquireError
 			require.ErrorAs(w, err, &refused)
 			require.Equal(w, "m", refused.Name)
@@ -328,8 +327,7 @@ func nestedWaitsKeepTheOrder(w *world, outside rwlock.Mode) {
 
 	held := q.Take("a", rwlock.Write)
 	for _, wants := range earlier {
-		all, err := p.LockAll(ctx, wants, rwlock.WithMaxWait(time.Second))
-		require.Nil(w, all)
+		err := errorOf(p.LockAll(ctx, wants, rwlock.WithMaxWait(time.Second)))
 		require.ErrorIs(w, err, rwlock.ErrLockOrder)
 		require.ErrorContains(w, err, `lock "a" is not free, and the section that ctx comes from holds lock "m"`)
 	}
@@ -388,9 +386,7 @@ func TestSeveralLocksRefuse(t *testing.T) {
 					return nil, p.DoAll(ctx, wants, fn, opts...)
 				},
 			} {
-				all, err := take(w.Ctx, c.wants, c.options...)
-				require.Nil(w, all)
-				refusedOption(w.T, err, c.option, c.value, c.rule)
+				refusedOption(w.T, errorOf(take(w.Ctx, c.wants, c.options...)), c.option, c.value, c.rule)
 			}
 		}
 		refusedOption(w.T, p.DoAll(w.Ctx, rwlock.Writes("a"), nil), "fn", "nil", "must be a function")

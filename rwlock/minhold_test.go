@@ -137,12 +137,9 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 				ticket := detach(w, p.Take("n", rwlock.Write))
 				q := w.Process()
 				q.WarmUp()
-				q.Link.Deny(func(cmd []string) string {
-					if w.ScriptOf(cmd) == scripts.Release && testkit.HoldsOf(cmd)[0] == ticket.Hold {
-						return "OOM command not allowed when used memory > 'maxmemory'."
-					}
-					return ""
-				})
+				q.Link.Deny(answering("OOM command not allowed", func(cmd []string) bool {
+					return w.ScriptOf(cmd) == scripts.Release && testkit.HoldsOf(cmd)[0] == ticket.Hold
+				}))
 				require.ErrorContains(w, errorOf(q.Adopt(w.Ctx, ticket, minimum)), "it can be adopted again")
 				w.Settle()
 				lease := got(p.Adopt(w.Ctx, ticket)).orFail(w)
@@ -216,9 +213,7 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 				owner := reentrant.WithOwner(w.Ctx)
 				a := w.Process().Take("a", rwlock.Write)
 				c := w.Call(owner, func(ctx context.Context) error {
-					all, err := nested.LockAll(ctx, rwlock.Writes("a", "n"), minimum, rwlock.WithMaxWait(2*w.TTL))
-					require.Nil(w, all)
-					return err
+					return errorOf(nested.LockAll(ctx, rwlock.Writes("a", "n"), minimum, rwlock.WithMaxWait(2*w.TTL)))
 				})
 				w.UntilWaiting("a", 1)
 				n := got(nested.RLock(owner, "n")).orFail(w) // which a write cannot nest in
@@ -275,8 +270,7 @@ func TestMinHoldIsNotForAnRWMutex(t *testing.T) {
 		refused := testkit.As[*rwlock.OptionError](w, w.Process().RWMutex("n", rwlock.WithMinHold(time.Minute)).Lock(w.Ctx))
 		require.Equal(w, "WithMinHold", refused.Option)
 		m := w.Process(rwlock.WithMinHold(time.Minute)).RWMutex("n")
-		require.NoError(w, m.Lock(w.Ctx))
-		require.NoError(w, m.Unlock(w.Ctx))
+		relock(w, m)
 		w.Settle()
 		require.Empty(w, w.Inspect("n").Holders)
 	})

@@ -34,9 +34,7 @@ func TestAnRWMutexIsUpgradedAndDowngraded(t *testing.T) {
 				require.NoError(w, step.convert(w.Ctx))
 				require.Greater(w, mu.Token(), last)
 				last = mu.Token()
-				fence, ok := fencing.FromContext(ctx, "n")
-				require.True(w, ok)
-				require.Equal(w, fencing.Fence{Resource: "n", Token: last, Mode: step.mode}, fence)
+				require.Equal(w, fencing.Fence{Resource: "n", Token: last, Mode: step.mode}, fenceOf(w, ctx, "n"))
 				require.NoError(w, ctx.Err())
 				w.Eventually("one hold is left", func() bool { return len(w.Inspect("n").Holders) == 1 })
 				require.Equal(w, step.mode, w.Inspect("n").Mode)
@@ -406,8 +404,7 @@ func TestCloseEndsAnUpgradeOfAnRWMutex(t *testing.T) {
 			p, q := w.Process(rwlock.WithLinger(time.Minute)), w.Process()
 			mu, other := p.RWMutex("n"), q.RWMutex("n")
 			if beside == "under a write lease" {
-				require.NoError(w, mu.Lock(w.Ctx))
-				require.NoError(w, mu.Unlock(w.Ctx))
+				relock(w, mu)
 			}
 			require.NoError(w, mu.RLock(w.Ctx))
 			if beside != "elsewhere" {

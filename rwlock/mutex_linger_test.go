@@ -19,6 +19,13 @@ func relock(w *world, mu *rwlock.RWMutex) {
 	require.NoError(w, mu.Unlock(w.Ctx))
 }
 
+// reread locks and unlocks once for reading.
+func reread(w *world, mu *rwlock.RWMutex) {
+	w.Helper()
+	require.NoError(w, mu.RLock(w.Ctx))
+	require.NoError(w, mu.RUnlock(w.Ctx))
+}
+
 // A lock that lingers is taken again without a command, for as long as that goes on, and is given back afterwards.
 func TestALockThatLingersCostsNoCommand(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
@@ -101,16 +108,14 @@ func TestTheEndOfLingering(t *testing.T) {
 		w.Release(q.Take("n", rwlock.Read))
 		notAnyMore()
 
-		require.NoError(w, mu.RLock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx))
+		reread(w, mu)
 		require.Equal(w, 1, p.Stats().Lingering)
 		w.Release(q.Take("n", rwlock.Read))
 		require.Equal(w, 1, p.Stats().Lingering, "readers beside readers")
 		w.Release(q.Take("n", rwlock.Write))
 		notAnyMore()
 
-		require.NoError(w, mu.RLock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx))
+		reread(w, mu)
 		relock(w, mu) // what lingers for reading is given back for a writer
 		require.Equal(w, rwlock.Write, w.Inspect("n").Mode)
 		other := p.RWMutex("n", rwlock.WithTTL(time.Second))
@@ -160,8 +165,7 @@ func TestLingeringEndsBesideAGoroutineThatGivesUp(t *testing.T) {
 			inFakeTime(t, withTwo(func(w *world, p, q *process) {
 				hasWaited(p)
 				mu := p.RWMutex("n", rwlock.WithLinger(10*w.TTL))
-				require.NoError(w, mu.RLock(w.Ctx))
-				require.NoError(w, mu.RUnlock(w.Ctx))
+				reread(w, mu)
 				ctx, cancel := context.WithCancel(w.Ctx)
 				defer cancel()
 				var other *pending
@@ -204,8 +208,7 @@ func TestALockThatLingeredOverASuspensionIsTakenAnew(t *testing.T) {
 			require.NoError(w, mu.Context(w.Ctx).Err())
 			require.NoError(w, mu.Unlock(w.Ctx))
 			clock.Step(jump)
-			require.NoError(w, mu.RLock(w.Ctx))
-			require.NoError(w, mu.RUnlock(w.Ctx))
+			reread(w, mu)
 		}
 	})
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -212,9 +211,7 @@ func severalTogether(w *world) {
 	for i, lease := range all.Leases() {
 		require.Equal(w, names[i], lease.Name(), "the order of the caller")
 		require.Equal(w, rwlock.Write, lease.Mode())
-		fence, ok := fencing.FromContext(ctx, names[i])
-		require.True(w, ok)
-		require.Equal(w, lease.Fence(), fence)
+		require.Equal(w, lease.Fence(), fenceOf(w, ctx, names[i]))
 		require.ErrorIs(w, errorOf(q.TryLock(w.Ctx, names[i])), rwlock.ErrNotAcquired)
 		require.ErrorIs(w, errorOf(p.Lock(ctx, names[i])), rwlock.ErrNested)
 	}

@@ -105,13 +105,9 @@ func overtaken(t *testing.T, mode rueidis.ClientMode, late time.Duration) {
 
 // refuseReleasesOf has the server refuse each release of this lock, so that others wait for a probe.
 func refuseReleasesOf(p *process, name string) {
-	release := testkit.Running("release")
-	p.Link.Deny(func(cmd []string) string {
-		if release(cmd) && strings.Contains(cmd[3], name) {
-			return "BUSY not now"
-		}
-		return ""
-	})
+	p.Link.Deny(answering("BUSY not now", func(cmd []string) bool {
+		return testkit.Running("release")(cmd) && strings.Contains(cmd[3], name)
+	}))
 	struck := p.Link.DelayNextReply(testkit.Running("acquire"), 100*time.Millisecond)
 	require.ErrorIs(p.W, errorOf(p.Lock(p.W.Soon(50*time.Millisecond), name)), context.DeadlineExceeded)
 	<-struck
