@@ -197,10 +197,8 @@ func TestAnAdopterDies(t *testing.T) {
 			w.Pass(30 * time.Millisecond)
 			q.CutOff(0) // its adoption has been granted
 			require.Len(w, w.Inspect("n").Holders, 2)
-			_, err := r.Adopt(w.Ctx, ticket)
-			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-			require.ErrorContains(w, err, "another process is adopting it")
-			err = dying.Result()
+			fails(w, errorOf(r.Adopt(w.Ctx, ticket)), rwlock.ErrNotAcquired, "another process is adopting it")
+			err := dying.Result()
 			require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 			require.False(w, errors.Is(err, rwlock.ErrTicket))
 			w.Pass(w.TTL)
@@ -221,9 +219,7 @@ func TestAdoptEndsWithItsContext(t *testing.T) {
 	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		for _, mode := range bothModes {
 			ticket := detach(w, p.Take("n", mode))
-			_, err := q.Adopt(ended(w.Ctx), ticket)
-			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-			require.ErrorIs(w, err, context.Canceled)
+			fails(w, errorOf(q.Adopt(ended(w.Ctx), ticket)), rwlock.ErrNotAcquired, context.Canceled)
 
 			q.Link.Delay(20 * time.Millisecond)
 			require.ErrorIs(w, errorOf(q.Adopt(w.Soon(30*time.Millisecond), ticket)), context.DeadlineExceeded)
@@ -233,7 +229,7 @@ func TestAdoptEndsWithItsContext(t *testing.T) {
 			ticket = detach(w, lease)
 
 			q.Link.Delay(20 * time.Millisecond)
-			_, err = q.Adopt(w.Soon(50*time.Millisecond), ticket)
+			_, err := q.Adopt(w.Soon(50*time.Millisecond), ticket)
 			require.ErrorIs(w, err, context.DeadlineExceeded)
 			require.True(w, rwlock.Indeterminate(err))
 			w.Pass(100 * time.Millisecond)
@@ -332,9 +328,7 @@ func TestAFailedAdoptionIsNoLease(t *testing.T) {
 		acquired := q.Stats().Acquired
 		ticket := detach(w, p.Take("n", rwlock.Write))
 		q.Link.Deny(answering("OOM command not allowed when used memory > 'maxmemory'.", w.Running(scripts.Release)))
-		_, err := q.Adopt(w.Ctx, ticket)
-		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		require.ErrorContains(w, err, "it can be adopted again")
+		fails(w, errorOf(q.Adopt(w.Ctx, ticket)), rwlock.ErrNoQuorum, "it can be adopted again")
 		q.Link.Deny(nil)
 		require.Zero(w, q.Stats().Held)
 		require.Zero(w, q.Stats().Adopted)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,25 +18,14 @@ import (
 
 // failedReleases notes what is reported of releases in the background.
 type failedReleases struct {
-	log  testkit.Log
-	mu   sync.Mutex
-	errs []error
+	testkit.Notes[error]
+	log testkit.Log
 }
 
 func (f *failedReleases) options() []rwlock.Option {
 	return []rwlock.Option{rwlock.WithBackgroundRelease(), f.log.Option(), rwlock.WithTrace(&rwlock.Trace{
-		ReleaseFailed: func(_ context.Context, _ rwlock.TraceEvent, err error) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.errs = append(f.errs, err)
-		},
+		ReleaseFailed: func(_ context.Context, _ rwlock.TraceEvent, err error) { f.Add(err) },
 	})}
-}
-
-func (f *failedReleases) all() []error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.errs
 }
 
 // pairs are the ways to take and give back a lock.
@@ -192,7 +180,7 @@ func TestFailuresOfAReleaseInTheBackground(t *testing.T) {
 			require.NoError(w, err)
 			w.Release(other)
 		}
-		stats, all := p.Stats(), failed.all()
+		stats, all := p.Stats(), failed.All()
 		switch c.reported {
 		case nil:
 			require.Empty(w, all)
@@ -245,7 +233,7 @@ func TestAReleaseInTheBackgroundReturnsAKnownLoss(t *testing.T) {
 			require.ErrorIs(w, use(), rwlock.ErrLost, name)
 			w.Settle()
 		}
-		require.Empty(w, failed.all())
+		require.Empty(w, failed.All())
 	})
 }
 
@@ -276,8 +264,8 @@ func TestCloseWaitsForReleasesInTheBackground(t *testing.T) {
 		require.NoError(w, lease.Release(w.Ctx))
 		require.NoError(w, p.Close())
 		require.Equal(w, limit, time.Since(began))
-		require.Len(w, failed.all(), 1)
-		require.ErrorIs(w, failed.all()[0], rwlock.ErrNoQuorum)
+		require.Len(w, failed.All(), 1)
+		require.ErrorIs(w, failed.All()[0], rwlock.ErrNoQuorum)
 	})
 }
 

@@ -336,8 +336,7 @@ func TestAReleaseThatIsRefusedForGoodIsNotPending(t *testing.T) {
 // requireTold compares what is told of a release that is not confirmed with whether it goes on.
 func requireTold(t *testing.T, err error, log string, forGood bool) {
 	t.Helper()
-	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
-	require.ErrorContains(t, err, `lock "n"`)
+	fails(t, err, rwlock.ErrNoQuorum, `lock "n"`)
 	require.Equal(t, !forGood, rwlock.Indeterminate(err))
 	for _, text := range []string{err.Error(), log} {
 		if forGood {

@@ -111,8 +111,9 @@ func TestHeapOfALease(t *testing.T) {
 
 // liveHeap is what is left of the heap after a collection, in bytes.
 func liveHeap() int64 {
-	runtime.GC()
-	runtime.GC() // what pools keep goes in the second one
+	for range 3 { // what pools keep goes in the second one, and what cleanups let go of in the third
+		runtime.GC()
+	}
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return int64(s.HeapAlloc)
@@ -243,20 +244,12 @@ func commandsAfterWaiting(link *testredis.Link) func() map[string]int {
 func TestIdleRWMutexesCostNothing(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		const n = 10_000
-		heap := func() uint64 {
-			for range 3 { // the second and third also free what cleanups let go of
-				runtime.GC()
-			}
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			return m.HeapAlloc
-		}
 		use := func(mu *rwlock.RWMutex) {
 			relock(w, mu)
 		}
 		use(p.RWMutex("warm up"))
 		w.Settle()
-		before, goroutines := heap(), runtime.NumGoroutine()
+		before, goroutines := liveHeap(), runtime.NumGoroutine()
 		all := make([]*rwlock.RWMutex, n)
 		for i := range all {
 			all[i] = p.RWMutex(strconv.Itoa(i))
@@ -266,7 +259,7 @@ func TestIdleRWMutexesCostNothing(t *testing.T) {
 		}
 		w.Settle()
 		p.Link.ResetCalls()
-		require.Less(w, int64(heap())-int64(before), int64(n*1024))
+		require.Less(w, liveHeap()-before, int64(n*1024))
 		require.Less(w, runtime.NumGoroutine(), goroutines+n/100, "goroutines outside the test come and go")
 		w.Pass(time.Minute)
 		require.Empty(w, sent(p.Link))
@@ -277,14 +270,8 @@ func TestIdleRWMutexesCostNothing(t *testing.T) {
 // A locker keeps nothing of the names that it was asked for.
 func TestForgottenRWMutexesAreFreed(t *testing.T) {
 	locker := testkit.New(t, testredis.Start(t).Client(t))
-	heap := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	const n = 20_000
-	before, tail := heap(), strings.Repeat("x", 500) // a long name, since a map keeps its own size
+	before, tail := liveHeap(), strings.Repeat("x", 500) // a long name, since a map keeps its own size
 	for i := range n {
 		mu := locker.RWMutex(strconv.Itoa(i) + tail)
 		if i%1000 == 0 {
@@ -292,7 +279,7 @@ func TestForgottenRWMutexesAreFreed(t *testing.T) {
 			require.NoError(t, mu.RUnlock(t.Context()))
 		}
 	}
-	require.Eventually(t, func() bool { return heap()-before < n*250 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return liveHeap()-before < n*250 }, time.Minute, 10*time.Millisecond)
 	runtime.KeepAlive(locker)
 }
 
@@ -302,9 +289,7 @@ func TestARWMutexThatIsHeldIsNotForgotten(t *testing.T) {
 		for range 3 {
 			require.NoError(w, p.RWMutex("n").Lock(w.Ctx))
 			token := p.RWMutex("n").Token()
-			for range 3 {
-				runtime.GC()
-			}
+			liveHeap()
 			require.NotZero(w, token)
 			require.Equal(w, token, p.RWMutex("n").Token())
 			require.ErrorIs(w, p.RWMutex("n").TryRLock(w.Ctx), rwlock.ErrNotAcquired)

@@ -47,9 +47,7 @@ func TestDialRefusesWhatIsNoAddress(t *testing.T) {
 		"": "names a server", "redis://127.0.0.1:6379": "no URL",
 		"localhost": "host:port", "127.0.0.1:99999": "host:port", "127.0.0.1:": "host:port",
 	} {
-		err := errorOf(rwlock.Dial(addr, rueidis.ClientOption{}))
-		require.ErrorIs(t, err, rwlock.ErrOption)
-		require.ErrorContains(t, err, says)
+		fails(t, errorOf(rwlock.Dial(addr, rueidis.ClientOption{})), rwlock.ErrOption, says)
 	}
 }
 
@@ -132,9 +130,7 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 	for given, refusal := range map[string]string{"wrong": "WRONGPASS", "": "NOAUTH"} {
 		for _, old := range []bool{false, true} {
 			other := testkit.New(t, dial(t, server.Addr(), rueidis.ClientOption{Password: given, AlwaysRESP2: old}))
-			_, err := other.Lock(t.Context(), "a")
-			require.ErrorIs(t, err, rwlock.ErrNoQuorum)
-			require.ErrorContains(t, err, server.Addr()+": "+refusal)
+			fails(t, errorOf(other.Lock(t.Context(), "a")), rwlock.ErrNoQuorum, server.Addr()+": "+refusal)
 		}
 	}
 	_, err = locker.Lock(t.Context(), "a")
@@ -181,8 +177,7 @@ func TestOpen(t *testing.T) {
 		"invalid port": "redis://:secret@localhost:port",
 	} {
 		err := errorOf(rwlock.Open(addr, rwlock.WithPrefix(strings.Repeat("p", 129))))
-		require.ErrorIs(t, err, rwlock.ErrOption)
-		require.ErrorContains(t, err, says)
+		fails(t, err, rwlock.ErrOption, says)
 		require.NotContains(t, err.Error(), "secret")
 	}
 }
@@ -199,9 +194,7 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 		err := errorOf(rwlock.Dial(addr, rueidis.ClientOption{}))
 		refused := testkit.As[*rwlock.OptionError](t, err)
 		require.Equal(t, "addr", refused.Option)
-		require.ErrorContains(t, err, addr)
-		require.ErrorContains(t, err, says)
-		require.ErrorContains(t, err, "base.InitAddress")
+		fails(t, err, addr, says, "base.InitAddress")
 	}
 
 	// Servers that the options name are of the kind that the options say, or the error says what to do instead.
@@ -218,8 +211,7 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 		err := errorOf(rwlock.Dial("", base))
 		refused := testkit.As[*rwlock.OptionError](t, err, says)
 		require.Equal(t, "base.InitAddress", refused.Option)
-		require.ErrorContains(t, err, says)
-		require.ErrorContains(t, err, base.InitAddress[0])
+		fails(t, err, says, base.InitAddress[0])
 	}
 
 	// rueidis takes a Cluster that a user may not ask for its slots for one server.
@@ -228,8 +220,7 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 		InitAddress: []string{node.Addr()}, Username: "locks", Password: "secret",
 	})
 	require.Nil(t, client)
-	require.ErrorIs(t, err, rwlock.ErrOption)
-	require.ErrorContains(t, err, "CLUSTER SLOTS")
+	fails(t, err, rwlock.ErrOption, "CLUSTER SLOTS")
 }
 
 // redisBinary returns the binary of a Redis. See testredis.Require.
@@ -360,33 +351,31 @@ func TestAServerThatTurnsItsClientsAway(t *testing.T) {
 		"more than that":   {[]string{"-ERR max number of clients reached\r\n+OK\r\n"}, "EOF"},
 		"more, in pieces":  {[]string{"-ERR max number of clients reached\r\n", "+OK\r\n"}, "EOF"},
 	} {
-		testTurnedAway(t, name, c.says, c.cause, false)
-		testTurnedAway(t, name+", writes coalesced by the system", c.says, c.cause, true)
+		t.Run(name, func(t *testing.T) { turnedAway(t, c.says, c.cause, false) })
+		t.Run(name+", writes coalesced by the system", func(t *testing.T) { turnedAway(t, c.says, c.cause, true) })
 	}
 }
 
-func testTurnedAway(t *testing.T, name string, says []string, cause string, coalesced bool) {
-	t.Run(name, func(t *testing.T) {
-		here, there := net.Pipe()
-		defer func() { _ = there.Close() }()
-		client, err := rwlock.Dial("server:6379", rueidis.ClientOption{
-			DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
-				return &speaking{here, slices.Clone(says)}, nil
-			},
-			DisableTCPNoDelay: coalesced,
-		})
-		require.NoError(t, err)
-		err = client.Do(t.Context(), client.B().Ping().Build()).Error()
-		require.ErrorContains(t, err, cause)
-		var failed *net.OpError
-		if cause == "EOF" {
-			require.ErrorIs(t, err, io.EOF)
-		} else {
-			require.ErrorAs(t, err, &failed)
-			require.Equal(t, "dial", failed.Op)
-		}
-		client.Close()
+func turnedAway(t *testing.T, says []string, cause string, coalesced bool) {
+	here, there := net.Pipe()
+	defer func() { _ = there.Close() }()
+	client, err := rwlock.Dial("server:6379", rueidis.ClientOption{
+		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+			return &speaking{here, slices.Clone(says)}, nil
+		},
+		DisableTCPNoDelay: coalesced,
 	})
+	require.NoError(t, err)
+	err = client.Do(t.Context(), client.B().Ping().Build()).Error()
+	require.ErrorContains(t, err, cause)
+	var failed *net.OpError
+	if cause == "EOF" {
+		require.ErrorIs(t, err, io.EOF)
+	} else {
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, "dial", failed.Op)
+	}
+	client.Close()
 }
 
 // The password of the locks' user changes while locks are held, and every connection is replaced: none is lost. First
@@ -394,9 +383,7 @@ func testTurnedAway(t *testing.T, name string, says []string, cause string, coal
 func TestAPasswordChangesWhileLocksAreHeld(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
-	run := func(args ...string) {
-		require.NoError(t, errorOf(server.Command(args...)), "%q", args)
-	}
+	run := func(args ...string) { commandOn(t, server, args...) }
 	run("ACL", "SETUSER", "ann", "on", ">first", "~*", "&*", "+@all")
 	var password atomic.Value
 	password.Store("first")

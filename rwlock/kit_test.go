@@ -201,3 +201,15 @@ func fenceOf(w *world, ctx context.Context, name string) fencing.Fence {
 	require.True(w, ok)
 	return fence
 }
+
+// fails checks that the error is each of those, or that its text has each of those.
+func fails(t testing.TB, err error, want ...any) {
+	t.Helper()
+	for _, one := range want {
+		if target, is := one.(error); is {
+			require.ErrorIs(t, err, target)
+		} else {
+			require.ErrorContains(t, err, one.(string))
+		}
+	}
+}

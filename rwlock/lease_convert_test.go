@@ -74,8 +74,7 @@ func TestAnUpgradeThatIsGivenUpKeepsTheReadLock(t *testing.T) {
 		began := time.Now()
 		err := limited.Upgrade(w.Ctx)
 		require.Equal(w, 3*time.Second, time.Since(began))
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		require.ErrorContains(w, err, "WithMaxWait limit of 3s")
+		fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait limit of 3s")
 		token := limited.Token()
 		w.Release(other)
 		w.Pass(3 * w.TTL)
@@ -148,8 +147,7 @@ func TestAConversionOfAHoldThatIsGoneIsALoss(t *testing.T) {
 						require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 						return
 					}
-					require.ErrorIs(w, err, rwlock.ErrLost)
-					require.ErrorContains(w, err, "gone")
+					fails(w, err, rwlock.ErrLost, "gone")
 					require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
 				})
 			})

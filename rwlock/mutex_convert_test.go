@@ -270,8 +270,7 @@ func TestAnUpgradeWhoseNewHoldIsLost(t *testing.T) {
 			}
 		}
 		err := upgrade.Result()
-		require.ErrorIs(w, err, c.want)
-		require.ErrorContains(w, err, c.because)
+		fails(w, err, c.want, c.because)
 		require.NotErrorIs(w, err, context.Canceled)
 		require.NotErrorIs(w, err, rwlock.ErrLost)
 		require.Equal(w, token, mu.Token())

@@ -68,8 +68,7 @@ func TestMaxWaitSpansTheWholeWaiting(t *testing.T) {
 		for _, l := range []*testkit.Call{next, behind} {
 			err := l.Result()
 			require.Equal(w, limit, time.Since(began))
-			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-			require.ErrorContains(w, err, "WithMaxWait limit of 5s")
+			fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait limit of 5s")
 			require.NotErrorIs(w, err, context.DeadlineExceeded)
 			e := testkit.As[*rwlock.AcquireError](w, err)
 			require.Equal(w, limit, e.Waited)
@@ -86,9 +85,7 @@ func TestCloseFailsTheWaitersOfAnRWMutex(t *testing.T) {
 		waiting := []*testkit.Call{w.Call(w.Ctx, mu.Lock), w.Call(w.Ctx, mu.RLock)}
 		require.NoError(w, p.Close())
 		for _, l := range waiting {
-			err := l.Result()
-			require.ErrorIs(w, err, rwlock.ErrClosed)
-			require.ErrorContains(w, err, `"n"`)
+			fails(w, l.Result(), rwlock.ErrClosed, `"n"`)
 		}
 		require.NoError(w, mu.Unlock(w.Ctx))
 		require.ErrorIs(w, mu.Lock(w.Ctx), rwlock.ErrClosed)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,14 +41,9 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 		t.Run(strings.Fields(refusal)[0], func(t *testing.T) {
 			inFakeTime(t, func(w *world) {
 				var book testkit.Log
-				var mu sync.Mutex
-				var told []error
+				var told testkit.Notes[error]
 				p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
-					Unreachable: func(_ context.Context, _ rwlock.TraceEvent, err error) {
-						mu.Lock()
-						told = append(told, err)
-						mu.Unlock()
-					},
+					Unreachable: func(_ context.Context, _ rwlock.TraceEvent, err error) { told.Add(err) },
 				}))
 				p.WarmUp()
 				w.Mini.Miniredis().SetError(refusal)
@@ -61,12 +55,10 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 				require.Equal(w, 2, p.Stats().Unreachable)
 				w.Pass(8 * time.Second)
 				require.Len(w, book.Records("a server refuses its waiters"), 4, "at growing intervals")
-				mu.Lock()
-				require.NotEmpty(w, told)
-				for _, err := range told {
+				require.NotEmpty(w, told.All())
+				for _, err := range told.All() {
 					require.ErrorContains(w, err, refusal)
 				}
-				mu.Unlock()
 				require.Empty(w, book.Records("s again"))
 
 				w.Mini.Miniredis().SetError("")
@@ -133,10 +125,7 @@ func TestAClosedClientEndsTheWaiting(t *testing.T) {
 			}
 			for _, a := range waiting {
 				closed := time.Now()
-				err := a.Failed()
-				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-				require.ErrorIs(w, err, rueidis.ErrClosing)
-				require.ErrorContains(w, err, "the client of this locker was closed")
+				fails(w, a.Failed(), rwlock.ErrNoQuorum, rueidis.ErrClosing, "the client of this locker was closed")
 				w.RequireLess(a.At.Sub(closed), w.Refresh()+time.Millisecond, "one refresh at the most")
 			}
 			err := mine.Release(w.Ctx)
@@ -151,12 +140,9 @@ func TestAClosedClientEndsTheWaiting(t *testing.T) {
 // Trace tells of a waiter whose Redis cannot be reached, at intervals that grow. Stats counts such waiters.
 func TestUnreachableRedisIsTracedAndCounted(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		var mu sync.Mutex
-		var told []time.Time
+		var told testkit.Notes[time.Time]
 		p := w.Process(rwlock.WithTrace(&rwlock.Trace{Unreachable: func(_ context.Context, e rwlock.TraceEvent, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			told = append(told, time.Now())
+			told.Add(time.Now())
 			if err == nil || e.Hold == "" {
 				w.Errorf("told of %+v without a cause", e)
 			}
@@ -170,11 +156,9 @@ func TestUnreachableRedisIsTracedAndCounted(t *testing.T) {
 		w.Pass(5 * time.Second)
 		require.Equal(w, len(waiters), p.Stats().Unreachable)
 		w.Pass(time.Hour)
-		mu.Lock()
-		require.GreaterOrEqual(w, len(told), 2*len(waiters))
-		require.Less(w, told[0].Sub(begun), time.Second)
-		require.Less(w, len(told), 100*len(waiters))
-		mu.Unlock()
+		require.GreaterOrEqual(w, len(told.All()), 2*len(waiters))
+		require.Less(w, told.All()[0].Sub(begun), time.Second)
+		require.Less(w, len(told.All()), 100*len(waiters))
 
 		p.Link.Restore()
 		for _, a := range waiters {

@@ -167,10 +167,7 @@ func contextEndsWaiting(w *world) {
 
 	cancel(reason)
 	err := leaves.Failed()
-	require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-	require.ErrorIs(w, err, context.Canceled)
-	require.ErrorIs(w, err, reason)
-	require.ErrorContains(w, err, reason.Error())
+	fails(w, err, rwlock.ErrNotAcquired, context.Canceled, reason, reason.Error())
 	require.NotErrorIs(w, err, rwlock.ErrNoQuorum)
 	e := testkit.As[*rwlock.AcquireError](w, err)
 	require.NotNil(w, e.Holder)
@@ -186,8 +183,7 @@ func endedContext(w *world) {
 	p := w.Process()
 	for _, mode := range bothModes {
 		err := p.Acquire(ended(w.Ctx), "n", mode).Failed()
-		require.ErrorIs(w, err, context.Canceled)
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		fails(w, err, context.Canceled, rwlock.ErrNotAcquired)
 		require.False(w, rwlock.Indeterminate(err))
 	}
 	require.Zero(w, p.Link.Calls("EVALSHA")+p.Link.Calls("EVAL"))
@@ -201,9 +197,7 @@ func maxWait(w *world) {
 	start := time.Now()
 	a := q.Acquire(w.Ctx, "n", rwlock.Write, rwlock.WithMaxWait(limit))
 	err := a.Failed()
-	require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-	require.ErrorContains(w, err, "WithMaxWait")
-	require.ErrorContains(w, err, limit.String())
+	fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait", limit.String())
 	e := testkit.As[*rwlock.AcquireError](w, err)
 	require.GreaterOrEqual(w, e.Waited, limit)
 	if w.Mini != nil {

@@ -78,11 +78,28 @@ func (l *Log) Reset() {
 	l.records = nil
 }
 
-// Trace is what the hooks of a locker were called with, in that order.
-type Trace struct {
-	mu     sync.Mutex
-	events []Event
+// Notes are what was noted, in any goroutine.
+type Notes[T any] struct {
+	mu  sync.Mutex
+	all []T
 }
+
+// Add notes more.
+func (n *Notes[T]) Add(more ...T) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, more...)
+}
+
+// All returns what was noted so far.
+func (n *Notes[T]) All() []T {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.all)
+}
+
+// Trace is what the hooks of a locker were called with, in that order.
+type Trace struct{ notes Notes[Event] }
 
 // Event is one call of a hook.
 type Event struct {
@@ -96,34 +113,26 @@ type Event struct {
 // Option has a locker report its events here.
 func (t *Trace) Option() rwlock.Option {
 	note := func(what string) func(context.Context, rwlock.TraceEvent) {
-		return func(_ context.Context, e rwlock.TraceEvent) { t.note(Event{What: what, TraceEvent: e}) }
+		return func(_ context.Context, e rwlock.TraceEvent) { t.notes.Add(Event{What: what, TraceEvent: e}) }
 	}
 	return rwlock.WithTrace(&rwlock.Trace{
 		Waiting: note("waiting"), Acquired: note("acquired"), Renewed: note("renewed"), Released: note("released"),
 		Expired: note("expired"), Detached: note("detached"),
 		Lost: func(_ context.Context, e rwlock.TraceEvent, loss *rwlock.LostError) {
-			t.note(Event{What: "lost", TraceEvent: e, Loss: loss})
+			t.notes.Add(Event{What: "lost", TraceEvent: e, Loss: loss})
 		},
 		Failed: func(_ context.Context, e rwlock.TraceEvent, err error) {
-			t.note(Event{What: "failed", TraceEvent: e, Err: err})
+			t.notes.Add(Event{What: "failed", TraceEvent: e, Err: err})
 		},
 		AtRisk: func(_ context.Context, e rwlock.TraceEvent, left time.Duration) {
-			t.note(Event{What: "at risk", TraceEvent: e, Left: left})
+			t.notes.Add(Event{What: "at risk", TraceEvent: e, Left: left})
 		},
 	})
 }
 
-func (t *Trace) note(e Event) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.events = append(t.events, e)
-}
-
 // Events returns what was reported so far of these locks, or of all.
 func (t *Trace) Events(names ...string) (events []Event) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, e := range t.events {
+	for _, e := range t.notes.All() {
 		if len(names) == 0 || slices.Contains(names, e.Name) {
 			events = append(events, e)
 		}

@@ -69,9 +69,8 @@ type saltedScripts struct {
 
 // Requests are the scripts that have reached a master, in the order of arrival.
 type Requests struct {
-	w   *World
-	mu  sync.Mutex
-	all []Request
+	w     *World
+	notes Notes[Request]
 }
 
 // Request is one call of a script.
@@ -86,9 +85,7 @@ func (r *Requests) All() []Request {
 	if r.w.Mini != nil {
 		synctest.Wait()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.all)
+	return r.notes.All()
 }
 
 // Counts returns how often each script has come.

@@ -481,9 +481,7 @@ func (w *World) Requests(from ...*Process) *Requests {
 	for _, link := range links {
 		link.OnCommand(func(cmd []string) {
 			if name := w.ScriptOf(cmd); name != "" {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				r.all = append(r.all, Request{name, cmd, time.Now()})
+				r.notes.Add(Request{name, cmd, time.Now()})
 			}
 		})
 	}
