@@ -177,6 +177,21 @@ var movingStates = map[string]movingState{
 			e.answers(1, release("05", 0))
 		},
 	},
+	"held beside a tombstone": {
+		keys:   []int{0, 3},
+		before: []call{acquire(writer("01")), release("02", ttl)},
+		during: func(e *migration, gone []string) {
+			e.keeps("01", writer("01"))
+			if len(gone) == 1 {
+				e.refuses(acquire(writer("02")))
+				e.refuses(acquire(writer("03")))
+			}
+		},
+		after: func(e *migration) {
+			e.answers(3, acquire(writer("02")))
+			e.answers(1, release("01", 0))
+		},
+	},
 	"free": {
 		keys:   []int{0},
 		before: []call{acquire(writer("01")), release("01", 0)},

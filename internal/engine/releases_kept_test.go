@@ -10,6 +10,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // So many releases wait for a server, and no more. The others have failed, and Close does not wait for them.
@@ -28,6 +29,22 @@ func TestReleasesKeptForAServer(t *testing.T) {
 	require.EqualValues(t, releasesKept, e.underWay.n.Load())
 	require.EqualValues(t, more, e.counters.unconfirmed.Load())
 	require.Equal(t, more, left, "no attempt waits for them")
+}
+
+// One call carries releases of a lock, but for those of which it has more to say.
+func TestReleasesThatGoAlone(t *testing.T) {
+	now := clock.System().Now()
+	until := now.Add(time.Hour)
+	for name, alone := range map[string]*release{
+		"a tombstone":  {tombstone: wire.Tombstone{TTL: "1"}, until: until},
+		"a minimum":    {minimum: minimum{least: 1}, until: until},
+		"an heir":      {heir: new(hold), until: until},
+		"another lock": {key: "m", until: until},
+	} {
+		q := &releaseQueue{waiting: []*release{{until: until}, {until: until}, alone}}
+		require.Len(t, q.takeLocked(now), 2, name)
+		require.Equal(t, []*release{alone}, q.takeLocked(now), name)
+	}
 }
 
 // Calls that fail one after the other do not put off the probe that the first of them has set.
