@@ -164,6 +164,13 @@ func TestSchedules(t *testing.T) {
 	t.Log(output)
 }
 
+// The scenarios of whole lockers fit the packages. They take minutes, so they run by hand.
+func TestScenariosOfLockersFit(t *testing.T) {
+	var output bytes.Buffer
+	e := exploration{root: "../..", packages: explored, pattern: "^$"}
+	require.NoError(t, e.run(t.TempDir(), &output), "%s", &output)
+}
+
 // The first of these faults was in the code once.
 func TestSchedulesFindFaults(t *testing.T) {
 	for name, c := range map[string]struct{ file, old, new, scenario, failure string }{
