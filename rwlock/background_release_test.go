@@ -88,6 +88,28 @@ func TestAPairTakesOneRoundTrip(t *testing.T) {
 	}
 }
 
+// A Lock is sent behind the release in the background before it, and awaits no answer. The scheduler may hold a release
+// back until after the request, which waits for a hand-off then, so the pairs of two processes of many have to take one
+// round trip.
+func TestALockIsSentBehindARelease(t *testing.T) {
+	const way = 10 * time.Millisecond
+	inFakeTime(t, func(w *world) {
+		w.Net.Tuned = true
+		behind := 0
+		for range 20 {
+			p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+			p.WarmUp()
+			require.NoError(w, pairs["lease"](w, p, "n"))
+			began := time.Now()
+			require.NoError(w, pairs["lease"](w, p, "n"))
+			if time.Since(began) == 2*way {
+				behind++
+			}
+		}
+		require.Greater(w, behind, 1)
+	})
+}
+
 // forgetReleases has the server not know the script of each release: what follows overtakes it.
 func forgetReleases(p *process) {
 	p.Link.Deny(answering("NOSCRIPT No matching script.", func(cmd []string) bool {
