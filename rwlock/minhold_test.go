@@ -53,54 +53,47 @@ func TestMinHoldKeepsTheName(t *testing.T) {
 func TestMinHoldEndsInTime(t *testing.T) {
 	const least = 30 * time.Second
 	inFakeTime(t, func(w *world) {
+		over := func(_ *process, l *rwlock.Lease) { w.UntilOver(l) }
 		for name, c := range map[string]struct {
-			opts []rwlock.LockOption
 			end  func(p *process, lease *rwlock.Lease)
-			free time.Duration // after the grant
+			opts []rwlock.LockOption
 		}{
-			"released at once": {nil, func(_ *process, l *rwlock.Lease) { w.Release(l) }, least},
-			"released after a while": {nil, func(_ *process, l *rwlock.Lease) {
+			"released at once": {func(_ *process, l *rwlock.Lease) { w.Release(l) }, nil},
+			"released after a while": {func(_ *process, l *rwlock.Lease) {
 				w.Pass(least / 2)
 				w.Release(l)
-			}, least},
-			"upgraded": {nil, func(_ *process, l *rwlock.Lease) {
+			}, nil},
+			"upgraded": {func(_ *process, l *rwlock.Lease) {
 				w.Pass(least / 3)
 				require.NoError(w, l.Downgrade(w.Ctx))
 				w.Pass(least / 3)
 				require.NoError(w, l.Upgrade(w.Ctx))
 				w.Release(l)
-			}, least},
-			"closed": {nil, func(p *process, _ *rwlock.Lease) { require.NoError(w, p.Close()) }, least},
-			"lost at its limit": {
-				[]rwlock.LockOption{rwlock.WithMaxHold(time.Second)},
-				func(_ *process, l *rwlock.Lease) { w.UntilOver(l) }, least,
-			},
-			"not renewed": {
-				[]rwlock.LockOption{rwlock.WithoutRenewal()},
-				func(_ *process, l *rwlock.Lease) { w.UntilOver(l) }, least,
-			},
-			"a process that dies": {nil, func(p *process, _ *rwlock.Lease) { p.Die() }, least},
-			"a process that dies after renewals": {nil, func(p *process, _ *rwlock.Lease) {
+			}, nil},
+			"closed":              {func(p *process, _ *rwlock.Lease) { require.NoError(w, p.Close()) }, nil},
+			"lost at its limit":   {over, []rwlock.LockOption{rwlock.WithMaxHold(time.Second)}},
+			"not renewed":         {over, []rwlock.LockOption{rwlock.WithoutRenewal()}},
+			"a process that dies": {func(p *process, _ *rwlock.Lease) { p.Die() }, nil},
+			"a process that dies after renewals": {func(p *process, _ *rwlock.Lease) {
 				w.Pass(least * 2 / 3)
 				p.Die()
-			}, least},
-			"a release that is not answered": {nil, func(p *process, l *rwlock.Lease) {
+			}, nil},
+			"a release that is not answered": {func(p *process, l *rwlock.Lease) {
 				p.Link.Blackhole(testredis.Both)
 				require.Error(w, l.Release(w.Ctx))
 				w.Pass(w.TTL / 2)
 				p.Link.Restore()
-			}, least},
+			}, nil},
 		} {
 			p, q := w.Process(), w.Process()
 			lease := p.Take(name, rwlock.Write, append(c.opts, rwlock.WithMinHold(least))...)
 			granted := time.Now()
 			c.end(p, lease)
 			waits := q.Acquire(w.Ctx, name, rwlock.Write)
-			next := waits.Granted()
+			w.Release(waits.Granted())
 			took := waits.At.Sub(granted)
-			require.GreaterOrEqual(w, took, c.free-time.Millisecond, name)
-			require.Less(w, took, c.free+c.free/50+w.Refresh(), name)
-			w.Release(next)
+			require.GreaterOrEqual(w, took, least-time.Millisecond, name)
+			require.Less(w, took, least+least/50+w.Refresh(), name)
 		}
 	})
 }

@@ -277,7 +277,7 @@ func TestASingleAttemptWaitsForTheEndOfLingering(t *testing.T) {
 		"at the end of the time, with other options": {linger, plain},
 		"with other options":                         {linger / 2, plain},
 		"without an RWMutex, at the end of the time": {linger, func(p *process) func(context.Context) error {
-			return func(ctx context.Context) error { _, err := p.TryLock(ctx, "n"); return err }
+			return func(ctx context.Context) error { return errorOf(p.TryLock(ctx, "n")) }
 		}},
 	}, func(w *world, c attempt) {
 		p := w.Process()

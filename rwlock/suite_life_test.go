@@ -340,13 +340,13 @@ func refusedName(w *world) {
 	} {
 		mu := p.RWMutex(name)
 		for entry, call := range map[string]func() error{
-			"Lock":         func() error { _, err := p.Lock(w.Ctx, name); return err },
-			"TryLock":      func() error { _, err := p.TryLock(w.Ctx, name); return err },
-			"RLock":        func() error { _, err := p.RLock(w.Ctx, name); return err },
-			"TryRLock":     func() error { _, err := p.TryRLock(w.Ctx, name); return err },
+			"Lock":         func() error { return errorOf(p.Lock(w.Ctx, name)) },
+			"TryLock":      func() error { return errorOf(p.TryLock(w.Ctx, name)) },
+			"RLock":        func() error { return errorOf(p.RLock(w.Ctx, name)) },
+			"TryRLock":     func() error { return errorOf(p.TryRLock(w.Ctx, name)) },
 			"Do":           func() error { return p.Do(w.Ctx, name, run) },
 			"RDo":          func() error { return p.RDo(w.Ctx, name, run) },
-			"Inspect":      func() error { _, err := p.Inspect(w.Ctx, name); return err },
+			"Inspect":      func() error { return errorOf(p.Inspect(w.Ctx, name)) },
 			"RWMutex.Lock": func() error { return mu.Lock(w.Ctx) },
 			"RWMutex.RTry": func() error { return mu.TryRLock(w.Ctx) },
 		} {

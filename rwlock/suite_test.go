@@ -1,12 +1,15 @@
 package rwlock_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -143,4 +146,204 @@ func (s lockedDown) Option() rueidis.ClientOption {
 	option := s.TLS.Option()
 	option.Username, option.Password = "locks", "secret"
 	return option
+}
+
+var bothModes = []rwlock.Mode{rwlock.Read, rwlock.Write}
+
+func freeLock(w *world) {
+	p := w.Process()
+	var last fencing.Token
+	for range 3 {
+		for _, mode := range bothModes {
+			waited := p.Take("n", mode)
+			require.Equal(w, "n", waited.Name())
+			require.Equal(w, mode, waited.Mode())
+			require.Len(w, waited.Owner(), 26)
+			require.NoError(w, waited.Err())
+			require.Greater(w, waited.Token(), last)
+			w.Release(waited)
+			require.ErrorIs(w, waited.Err(), rwlock.ErrReleased)
+			require.NoError(w, waited.Release(w.Ctx), "a second Release")
+
+			tried := got(p.Try("n", mode)).orFail(w)
+			require.Greater(w, tried.Token(), waited.Token())
+			require.Equal(w, fencing.Fence{Resource: "n", Token: tried.Token(), Mode: mode}, tried.Fence())
+			last = tried.Token()
+			w.Release(tried)
+		}
+	}
+	require.NoError(w, (*rwlock.Lease)(nil).Release(w.Ctx))
+	w.OnlyTokensLeft()
+}
+
+func compatibility(w *world) {
+	holder, other := w.Process(), w.Process()
+	for _, c := range []struct {
+		held, wanted rwlock.Mode
+		together     bool
+	}{
+		{rwlock.Read, rwlock.Read, true},
+		{rwlock.Read, rwlock.Write, false},
+		{rwlock.Write, rwlock.Read, false},
+		{rwlock.Write, rwlock.Write, false},
+	} {
+		for _, contender := range []*process{holder, other} {
+			first := holder.Take("n", c.held)
+			tried, err := contender.Try("n", c.wanted)
+			if c.together {
+				require.NoError(w, err)
+				require.Greater(w, tried.Token(), first.Token())
+				w.Release(tried)
+				w.Release(contender.Take("n", c.wanted))
+			} else {
+				require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+				waiting := contender.Queue("n", c.wanted)
+				require.True(w, waiting.IsWaiting())
+				require.NoError(w, first.Err())
+				w.Release(first)
+				w.Release(waiting.Granted())
+			}
+			w.Release(first)
+		}
+	}
+	w.OnlyTokensLeft()
+}
+
+func writerHoldsReadersBack(w *world) {
+	p, q := w.Process(), w.Process()
+	reader := p.Take("n", rwlock.Read)
+	writer := q.Queue("n", rwlock.Write)
+	require.ErrorIs(w, errorOf(p.TryRLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
+	late := p.Queue("n", rwlock.Read)
+	w.Release(reader)
+	w.Release(writer.Granted())
+	w.Release(late.Granted())
+}
+
+func refusedTry(w *world) {
+	p, q := w.Process(), w.Process()
+	held := p.Take("n", rwlock.Write, rwlock.WithMeta("host 7: importer"))
+	for _, mode := range bothModes {
+		_, err := q.Try("n", mode)
+		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.False(w, rwlock.Indeterminate(err))
+		e := testkit.As[*rwlock.AcquireError](w, err)
+		require.Equal(w, "n", e.Name)
+		require.Equal(w, mode, e.Mode)
+		require.Equal(w, 1, e.Attempts)
+		require.NoError(w, e.Err)
+		require.NotNil(w, e.Holder)
+		require.Equal(w, held.Owner(), e.Holder.Owner)
+		require.Equal(w, "host 7: importer", e.Holder.Meta)
+		require.Equal(w, rwlock.Write, e.Holder.Mode)
+		require.Positive(w, e.Holder.Remaining)
+		require.Contains(w, err.Error(), held.Owner())
+	}
+	require.Empty(w, w.Inspect("n").Waiters)
+	w.Release(held)
+	w.OnlyTokensLeft()
+}
+
+func arrivalOrder(w *world) {
+	processes := []*process{w.Process(), w.Process(), w.Process()}
+	held := processes[0].Take("n", rwlock.Write)
+	var queue []*pending
+	for i := range 9 {
+		queue = append(queue, processes[i%3].Queue("n", bothModes[(i+1)%2]))
+	}
+	for i, next := range queue { // writers and readers take turns, so each is alone
+		for _, later := range queue[i:] {
+			require.True(w, later.IsWaiting())
+		}
+		w.Release(held)
+		lease := next.Granted()
+		require.Greater(w, lease.Token(), held.Token())
+		held = lease
+	}
+	w.Release(held)
+	w.OnlyTokensLeft()
+}
+
+func readersTogether(w *world) {
+	p, q := w.Process(), w.Process()
+	first := p.Take("n", rwlock.Write)
+	early := []*pending{p.Queue("n", rwlock.Read), q.Queue("n", rwlock.Read), q.Queue("n", rwlock.Read)}
+	writer := q.Queue("n", rwlock.Write)
+	late := []*pending{p.Queue("n", rwlock.Read), q.Queue("n", rwlock.Read)}
+
+	w.Release(first)
+	var readers []*rwlock.Lease
+	for _, a := range early {
+		readers = append(readers, a.Granted())
+	}
+	require.Len(w, w.Inspect("n").Holders, len(early), "all at once")
+	for _, reader := range readers {
+		require.True(w, writer.IsWaiting())
+		w.Release(reader)
+	}
+	second := writer.Granted()
+	for _, a := range late {
+		require.True(w, a.IsWaiting())
+	}
+	w.Release(second)
+	w.Release(late[0].Granted(), late[1].Granted())
+	w.OnlyTokensLeft()
+}
+
+func contextEndsWaiting(w *world) {
+	reason := errors.New("the shop has closed")
+	p, q := w.Process(), w.Process()
+	held := p.Take("n", rwlock.Read)
+	ctx, cancel := context.WithCancelCause(w.Ctx)
+	defer cancel(nil)
+	leaves := q.Acquire(ctx, "n", rwlock.Write)
+	w.UntilWaiting("n", 1)
+	behind := q.Queue("n", rwlock.Read)
+	w.Eventually("both know that they wait", func() bool { return q.Stats().Waiting == 2 })
+
+	cancel(reason)
+	err := leaves.Failed()
+	fails(w, err, rwlock.ErrNotAcquired, context.Canceled, reason, reason.Error())
+	require.NotErrorIs(w, err, rwlock.ErrNoQuorum)
+	e := testkit.As[*rwlock.AcquireError](w, err)
+	require.NotNil(w, e.Holder)
+	require.Equal(w, held.Owner(), e.Holder.Owner)
+
+	w.Release(behind.Granted()) // it waited for the writer only
+	w.Release(held)
+	w.Eventually("the queue is gone", func() bool { return len(w.Inspect("n").Waiters) == 0 })
+	w.OnlyTokensLeft()
+}
+
+func endedContext(w *world) {
+	p := w.Process()
+	for _, mode := range bothModes {
+		err := p.Acquire(ended(w.Ctx), "n", mode).Failed()
+		fails(w, err, context.Canceled, rwlock.ErrNotAcquired)
+		require.False(w, rwlock.Indeterminate(err))
+	}
+	require.Zero(w, p.Link.Calls("EVALSHA")+p.Link.Calls("EVAL"))
+	require.Empty(w, w.Keys())
+}
+
+func maxWait(w *world) {
+	limit := w.TTL / 4
+	p, q := w.Process(), w.Process()
+	held := p.Take("n", rwlock.Write)
+	start := time.Now()
+	a := q.Acquire(w.Ctx, "n", rwlock.Write, rwlock.WithMaxWait(limit))
+	err := a.Failed()
+	fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait", limit.String())
+	e := testkit.As[*rwlock.AcquireError](w, err)
+	require.GreaterOrEqual(w, e.Waited, limit)
+	if w.Mini != nil {
+		require.Equal(w, limit, a.At.Sub(start))
+	}
+	w.UntilWaiting("n", 0)
+	require.NoError(w, held.Err())
+	w.Release(held)
+
+	quick := q.Take("n", rwlock.Write, rwlock.WithMaxWait(limit))
+	w.Release(quick)
+	w.OnlyTokensLeft()
 }

@@ -15,30 +15,15 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // series returns the names that Prometheus has of all metrics, each with its labels, by the rules of the exporter.
 func series(t *testing.T) map[string][]string {
 	t.Helper()
-	b := newBackend()
-	telemetry := b.telemetry(t)
-	defer func() { require.NoError(t, telemetry.Close()) }()
-	locker, err := rwlock.Open("127.0.0.1:1") // no server listens there
-	require.NoError(t, err)
-	defer func() { require.NoError(t, locker.Close()) }()
-	require.NoError(t, telemetry.Observe(locker))
-	trace, event := telemetry.Trace(), rwlock.TraceEvent{Mode: rwlock.Write, Hold: "h", Since: time.Second}
-	trace.Acquired(t.Context(), event)
-	trace.AtRisk(t.Context(), event, time.Second)
-	trace.Released(t.Context(), event)
-	trace.Failed(t.Context(), event, rwlock.ErrClosed)
-
 	names := otlptranslator.NewMetricNamer("", otlptranslator.UnderscoreEscapingWithSuffixes)
 	labels := otlptranslator.LabelNamer{}
 	all := map[string][]string{}
-	for _, m := range b.collect(t) {
+	for _, m := range full(t).collect(t) {
 		of := otlptranslator.Metric{Name: m.Name, Unit: m.Unit, Type: otlptranslator.MetricTypeGauge}
 		var sets []attribute.Set
 		suffixes := []string{""}

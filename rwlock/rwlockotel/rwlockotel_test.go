@@ -51,20 +51,8 @@ func TestEveryStatisticIsExported(t *testing.T) {
 
 // The documentation has each instrument, and no other one.
 func TestEveryInstrumentIsDocumented(t *testing.T) {
-	b := newBackend()
-	telemetry := b.telemetry(t)
-	defer func() { require.NoError(t, telemetry.Close()) }()
-	locker, err := rwlock.Open("127.0.0.1:1") // no server listens there
-	require.NoError(t, err)
-	defer func() { require.NoError(t, locker.Close()) }()
-	require.NoError(t, telemetry.Observe(locker))
-	trace := telemetry.Trace()
-	event := rwlock.TraceEvent{Name: "n", Mode: rwlock.Write, Hold: "h", Token: 1, Since: time.Second}
-	trace.Acquired(t.Context(), event)
-	trace.AtRisk(t.Context(), event, time.Second)
-	trace.Released(t.Context(), event)
 	exported := map[string]bool{}
-	for name, m := range b.collect(t) {
+	for name, m := range full(t).collect(t) {
 		require.NotEmpty(t, m.Description, name)
 		require.NotEmpty(t, m.Unit, name)
 		exported[name] = true
@@ -85,11 +73,7 @@ func TestEveryInstrumentIsDocumented(t *testing.T) {
 
 func TestMetricsOfALocker(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
-		b := newBackend()
-		telemetry := b.telemetry(w)
-		p := w.Process(rwlock.WithTrace(telemetry.Trace()))
-		require.NoError(w, telemetry.Observe(p.Locker))
-
+		b, telemetry, p := observed(w)
 		require.Equal(w, map[string]int64{
 			"fencelock.reason=gone": 0, "fencelock.reason=not renewed": 0, "fencelock.reason=paused": 0,
 			"fencelock.reason=max hold": 0, "fencelock.reason=broken": 0,
@@ -168,10 +152,7 @@ func TestTheCauseOfAFailureIsThatOfStats(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testkit.InFakeTime(t, 1, func(w *world) {
-				b := newBackend()
-				telemetry := b.telemetry(w)
-				p := w.Process(rwlock.WithTrace(telemetry.Trace()))
-				require.NoError(w, telemetry.Observe(p.Locker))
+				b, _, p := observed(w)
 				fail(w, p)
 				w.Settle()
 				require.EqualValues(w, 1, b.sums(w, "fencelock.failed")["error.type="+name])
@@ -223,10 +204,7 @@ func TestLocksAreNamedOnlyWhenAskedFor(t *testing.T) {
 		})}, true},
 		"none by its label": {[]rwlockotel.Option{rwlockotel.WithNames(func(string) string { return "" })}, false},
 	}, func(w *world, c naming) {
-		b := newBackend()
-		telemetry := b.telemetry(w, c.opts...)
-		p := w.Process(rwlock.WithTrace(telemetry.Trace()))
-		require.NoError(w, telemetry.Observe(p.Locker))
+		b, telemetry, p := observed(w, c.opts...)
 		ctx, span := b.tracers.Tracer("test").Start(w.Ctx, "request")
 		first := p.Take("secret:42", rwlock.Write)
 		waits := p.Acquire(ctx, "secret:42", rwlock.Write)
@@ -305,11 +283,8 @@ func TestProvidersThatAreNotThere(t *testing.T) {
 
 // Collections, closes and events at the same time.
 func TestConcurrentUse(t *testing.T) {
-	b := newBackend()
-	telemetry := b.telemetry(t)
 	w := testkit.Start(t, 1)
-	p := w.Process(rwlock.WithTrace(telemetry.Trace()))
-	require.NoError(t, telemetry.Observe(p.Locker))
+	b, telemetry, p := observed(w)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {

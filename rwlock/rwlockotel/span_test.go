@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -187,6 +188,31 @@ func (b *backend) telemetry(t testing.TB, opts ...rwlockotel.Option) *rwlockotel
 	telemetry, err := rwlockotel.New(append(own, opts...)...)
 	require.NoError(t, err)
 	return telemetry
+}
+
+// observed returns a backend, a Telemetry over it, and a process that both get to know of.
+func observed(w *world, opts ...rwlockotel.Option) (*backend, *rwlockotel.Telemetry, *testkit.Process) {
+	b := newBackend()
+	telemetry := b.telemetry(w, opts...)
+	p := w.Process(rwlock.WithTrace(telemetry.Trace()))
+	require.NoError(w, telemetry.Observe(p.Locker))
+	return b, telemetry, p
+}
+
+// full returns a backend that has a value of every instrument.
+func full(t *testing.T) *backend {
+	b := newBackend()
+	telemetry := b.telemetry(t)
+	t.Cleanup(func() { require.NoError(t, telemetry.Close()) })
+	locker := testkit.Dial(t, "127.0.0.1:1", rueidis.ClientOption{}) // no server listens there
+	require.NoError(t, telemetry.Observe(locker))
+	trace := telemetry.Trace()
+	event := rwlock.TraceEvent{Name: "n", Mode: rwlock.Write, Hold: "h", Token: 1, Since: time.Second}
+	trace.Acquired(t.Context(), event)
+	trace.AtRisk(t.Context(), event, time.Second)
+	trace.Released(t.Context(), event)
+	trace.Failed(t.Context(), event, rwlock.ErrClosed)
+	return b
 }
 
 // collect returns the metrics by name.
