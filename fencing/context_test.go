@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
@@ -160,8 +161,7 @@ func TestExtractRefusesANilOption(t *testing.T) {
 func TestModeText(t *testing.T) {
 	for mode, text := range map[fencing.Mode]string{0: "none", fencing.Read: "read", fencing.Write: "write"} {
 		require.Equal(t, text, mode.String())
-		encoded, err := json.Marshal(mode)
-		require.NoError(t, err)
+		encoded := expect.NoError(json.Marshal(mode)).In(t)
 		require.Equal(t, `"`+text+`"`, string(encoded))
 		decoded := fencing.Mode(9)
 		require.NoError(t, json.Unmarshal(encoded, &decoded))
@@ -196,13 +196,11 @@ func TestInjectBesideWhatAProxyHasCopied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			header := http.Header{fencing.HeaderName: values}
-			ctx, err := fencing.Extract(t.Context(), header)
-			require.NoError(t, err)
+			ctx := expect.NoError(fencing.Extract(t.Context(), header)).In(t)
 			sent := header.Clone()
 			fencing.Inject(ctx, sent)
 			require.Equal(t, header, sent, "nothing is added")
-			there, err := fencing.Extract(t.Context(), sent)
-			require.NoError(t, err)
+			there := expect.NoError(fencing.Extract(t.Context(), sent)).In(t)
 			require.Equal(t, slices.Collect(fencing.All(ctx)), slices.Collect(fencing.All(there)))
 		})
 	}
@@ -254,8 +252,7 @@ func TestResetRefusesWhatIsNoWritersFence(t *testing.T) {
 func TestResetOfARegisterInRedis(t *testing.T) {
 	server := testredis.NewMini(t)
 	client := server.Client(t)
-	guard, err := redisguard.New(client)
-	require.NoError(t, err)
+	guard := expect.NoError(redisguard.New(client)).In(t)
 	const key = "order:{42}:state"
 	require.NoError(t, guard.Claim(t.Context(), write("orders/42", fencing.MaxToken), key))
 	require.NoError(t, guard.Claim(t.Context(), read("orders/42", fencing.MaxToken), key))
@@ -263,8 +260,7 @@ func TestResetOfARegisterInRedis(t *testing.T) {
 	const repair = fencing.Token(1763712345678901)
 	command := strings.Fields("HSET fencing:{42}:orders/42 r 1763712345678901 w 1763712345678901")
 	require.NoError(t, client.Do(t.Context(), client.B().Arbitrary(command...).Build()).Error())
-	seen, err := guard.Seen(t.Context(), "orders/42", key)
-	require.NoError(t, err)
+	seen := expect.NoError(guard.Seen(t.Context(), "orders/42", key)).In(t)
 	require.Equal(t, fencing.Registers{MaxRead: repair, MaxWrite: repair}, seen)
 	require.ErrorIs(t, guard.Claim(t.Context(), write("orders/42", repair-1), key), fencing.ErrStale)
 	require.NoError(t, guard.Claim(t.Context(), write("orders/42", repair+1), key))
@@ -281,15 +277,12 @@ func TestExamplesOfThePagesExist(t *testing.T) {
 		require.Error(t, err, "a clone has the nested modules")
 		t.Skip("no ../go.work: run it in a clone of the repository")
 	}
-	pages, err := filepath.Glob("../docs/*.md")
-	require.NoError(t, err)
+	pages := expect.NoError(filepath.Glob("../docs/*.md")).In(t)
 	links := 0
 	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
+		text := expect.NoError(os.ReadFile(page)).In(t)
 		for _, link := range codeLink.FindAllStringSubmatch(string(text), -1) {
-			file, err := os.ReadFile(filepath.Join(filepath.Dir(page), link[2]))
-			require.NoError(t, err)
+			file := expect.NoError(os.ReadFile(filepath.Join(filepath.Dir(page), link[2]))).In(t)
 			require.Regexp(t, `func (\([^)]*\) )?`+link[1]+`[(\[]`, string(file), link[0])
 			links++
 		}
@@ -327,14 +320,10 @@ func TestInjectExtract(t *testing.T) {
 			require.Len(t, carrier.Values("fencing-token"), len(fences), "injecting twice adds nothing")
 			joined.Set(fencing.HeaderName, strings.Join(carrier.Values(fencing.HeaderName), ", "))
 
-			got, err := fencing.Extract(t.Context(), carrier)
-			require.NoError(t, err)
-			require.Equal(t, fences, slices.Collect(fencing.All(got)))
+			require.Equal(t, fences, slices.Collect(fencing.All(expect.NoError(fencing.Extract(t.Context(), carrier)).In(t))))
 		})
 	}
-	got, err := fencing.Extract(t.Context(), joined)
-	require.NoError(t, err)
-	require.Equal(t, fences, slices.Collect(fencing.All(got)))
+	require.Equal(t, fences, slices.Collect(fencing.All(expect.NoError(fencing.Extract(t.Context(), joined)).In(t))))
 }
 
 func TestInjectLeavesOutWhatIsInvalid(t *testing.T) {
@@ -346,9 +335,7 @@ func TestInjectLeavesOutWhatIsInvalid(t *testing.T) {
 }
 
 func TestExtractNothing(t *testing.T) {
-	ctx, err := fencing.Extract(t.Context(), make(http.Header))
-	require.NoError(t, err)
-	require.Equal(t, t.Context(), ctx)
+	require.Equal(t, t.Context(), expect.NoError(fencing.Extract(t.Context(), make(http.Header))).In(t))
 }
 
 func TestExtractAccepts(t *testing.T) {
@@ -359,9 +346,7 @@ func TestExtractAccepts(t *testing.T) {
 		`"17"; mode=write; lock="%61%20b"`,
 		`  "00000000000000000017";lock="a b";mode=write  `,
 	} {
-		got, err := fencing.ParseHeader([]string{value})
-		require.NoError(t, err, value)
-		require.Equal(t, []fencing.Fence{want}, got, value)
+		require.Equal(t, []fencing.Fence{want}, expect.NoError(fencing.ParseHeader([]string{value})).In(t, value), value)
 	}
 	good := fencing.FormatHeader(want)
 	for name, values := range map[string][]string{
@@ -372,19 +357,12 @@ func TestExtractAccepts(t *testing.T) {
 		"in a wide list":   {good + " \t, " + good},
 		"of all bytes":     {strings.Repeat(" ", 16<<10-len(good)) + good},
 	} {
-		got, err := fencing.ParseHeader(values)
-		require.NoError(t, err, name)
-		require.Equal(t, []fencing.Fence{want}, got, name)
+		require.Equal(t, []fencing.Fence{want}, expect.NoError(fencing.ParseHeader(values)).In(t, name), name)
 	}
-	none, err := fencing.ParseHeader([]string{""})
-	require.NoError(t, err)
-	require.Empty(t, none)
-	got, err := fencing.ParseHeader([]string{`"17";lock="a\"\\b~";mode=read`})
-	require.NoError(t, err)
+	require.Empty(t, expect.NoError(fencing.ParseHeader([]string{""})).In(t))
+	got := expect.NoError(fencing.ParseHeader([]string{`"17";lock="a\"\\b~";mode=read`})).In(t)
 	require.Equal(t, `a"\b~`, got[0].Resource)
-	got, err = fencing.ParseHeader(manyFences(64))
-	require.NoError(t, err)
-	require.Len(t, got, 64)
+	require.Len(t, expect.NoError(fencing.ParseHeader(manyFences(64))).In(t), 64)
 }
 
 func manyFences(n int) []string {
@@ -482,8 +460,7 @@ func requireRoundTrip(t *testing.T, ctx context.Context) {
 	want := slices.Collect(fencing.All(ctx))
 	carrier := fencing.MapCarrier{}
 	fencing.Inject(ctx, carrier)
-	again, err := fencing.Extract(context.Background(), carrier)
-	require.NoError(t, err)
+	again := expect.NoError(fencing.Extract(context.Background(), carrier)).In(t)
 	require.Equal(t, want, slices.Collect(fencing.All(again)))
 	for _, f := range want {
 		require.NoError(t, f.Validate())

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -64,9 +65,7 @@ func TestTokenForms(t *testing.T) {
 	tokens := []fencing.Token{0, 1, 9, 10, 17, 1763712345678901, fencing.MaxToken}
 	for _, token := range tokens {
 		for _, text := range []string{token.String(), token.Padded()} {
-			got, err := fencing.ParseToken(text)
-			require.NoError(t, err)
-			require.Equal(t, token, got)
+			require.Equal(t, token, expect.NoError(fencing.ParseToken(text)).In(t))
 		}
 	}
 	require.True(t, slices.IsSortedFunc(tokens, func(a, b fencing.Token) int {
@@ -76,8 +75,7 @@ func TestTokenForms(t *testing.T) {
 
 func TestTokenJSON(t *testing.T) {
 	type record struct{ Token fencing.Token }
-	text, err := json.Marshal(record{1763712345678901})
-	require.NoError(t, err)
+	text := expect.NoError(json.Marshal(record{1763712345678901})).In(t)
 	require.JSONEq(t, `{"Token":"1763712345678901"}`, string(text))
 
 	var got record
@@ -87,7 +85,7 @@ func TestTokenJSON(t *testing.T) {
 	require.Error(t, json.Unmarshal([]byte(`{"Token":17}`), &got), "a JSON number is not a token")
 	require.ErrorIs(t, json.Unmarshal([]byte(`{"Token":"-1"}`), &got), fencing.ErrMalformed)
 
-	_, err = json.Marshal(record{fencing.MaxToken + 1})
+	_, err := json.Marshal(record{fencing.MaxToken + 1})
 	require.ErrorIs(t, err, fencing.ErrMalformed)
 }
 
@@ -118,10 +116,8 @@ func TestTokenInSQL(t *testing.T) {
 		require.Equal(t, tt.bad, errors.Is(err, fencing.ErrMalformed), name)
 		require.Equal(t, tt.bad, err != nil, name)
 	}
-	v, err := fencing.Token(1763712345678901).Value()
-	require.NoError(t, err)
-	require.Equal(t, int64(1763712345678901), v)
-	_, err = (fencing.MaxToken + 1).Value()
+	require.Equal(t, int64(1763712345678901), expect.NoError(fencing.Token(1763712345678901).Value()).In(t))
+	_, err := (fencing.MaxToken + 1).Value()
 	require.ErrorIs(t, err, fencing.ErrMalformed)
 }
 
@@ -226,8 +222,7 @@ func TestOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				redis := testredis.NewMini(t)
-				locker, err := rwlock.New(redis.Client(t), rwlock.WithoutRenewal())
-				require.NoError(t, err)
+				locker := expect.NoError(rwlock.New(redis.Client(t), rwlock.WithoutRenewal())).In(t)
 				defer func() { require.NoError(t, locker.Close()) }()
 				l := &ledger{locker: locker, before: undisturbed, after: undisturbed}
 				if tt.before != nil {
@@ -256,8 +251,7 @@ func TestOwnerTravelsBesideTheFence(t *testing.T) {
 	fencing.Inject(ctx, carrier)
 	fencing.Inject(ctx, carrier)
 	require.Equal(t, []string{`"` + ulid + `"`}, carrier.Values("fencing-owner"), "injecting twice adds nothing")
-	there, err := fencing.Extract(t.Context(), carrier)
-	require.NoError(t, err)
+	there := expect.NoError(fencing.Extract(t.Context(), carrier)).In(t)
 	require.Equal(t, ulid, fencing.OwnerFromContext(there).String())
 
 	next := fencing.MapCarrier{"fencing-owner": {`"` + strings.ToLower(ulid) + `"`}}
@@ -341,8 +335,7 @@ func FuzzExtractOwner(f *testing.F) {
 		}
 		carrier := fencing.MapCarrier{}
 		fencing.Inject(ctx, carrier)
-		again, err := fencing.Extract(context.Background(), carrier)
-		require.NoError(t, err)
+		again := expect.NoError(fencing.Extract(context.Background(), carrier)).In(t)
 		require.Equal(t, owner, fencing.OwnerFromContext(again))
 	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/httpfence"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -67,8 +68,7 @@ func TestGuarded(t *testing.T) {
 			ran := false
 			handler := httpfence.Guarded(&guard, byPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				ran = true
-				_, err := fencing.Require(r.Context(), "orders")
-				require.NoError(t, err)
+				expect.NoError(fencing.Require(r.Context(), "orders")).In(t)
 				w.Header().Set("Location", "/orders/1")
 				w.WriteHeader(http.StatusCreated)
 				_, _ = io.WriteString(w, "done")
@@ -210,12 +210,9 @@ func TestTransportSendsFencesAndOwner(t *testing.T) {
 		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
 	})}
 	send := func(ctx context.Context) *http.Request {
-		req, err := http.NewRequestWithContext(ctx, "POST", "http://orders.test/", nil)
-		require.NoError(t, err)
+		req := expect.NoError(http.NewRequestWithContext(ctx, "POST", "http://orders.test/", nil)).In(t)
 		req.Header.Set("X-Own", "1")
-		resp, err := transport.RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		require.NoError(t, expect.NoError(transport.RoundTrip(req)).In(t).Body.Close())
 		require.Len(t, req.Header, 1, "a RoundTripper must not change the request")
 		return req
 	}
@@ -351,9 +348,7 @@ func TestEveryProblemIsAnErrorForTheClient(t *testing.T) {
 					resp.Body = io.NopCloser(strings.NewReader(text))
 					require.Equal(t, tt.typed, httpfence.ResponseError(resp), "a hop loses nothing")
 				}
-				rest, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				require.Equal(t, text, string(rest), "the body can still be read")
+				require.Equal(t, text, string(expect.NoError(io.ReadAll(resp.Body)).In(t)), "the body can still be read")
 			}
 		})
 	}
@@ -432,8 +427,7 @@ func TestThroughAGateway(t *testing.T) {
 	mux.Handle("/orders/{id}", httpfence.Guarded(&guard,
 		func(r *http.Request) string { return "orders/" + r.PathValue("id") }, http.HandlerFunc(orders)))
 	client, service := served(t, mux)
-	target, err := url.Parse(service)
-	require.NoError(t, err)
+	target := expect.NoError(url.Parse(service)).In(t)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport = &httpfence.Transport{Base: client.Transport}
 	viaGateway, gateway := served(t, httpfence.Extract(proxy))
@@ -453,13 +447,11 @@ func TestThroughAGateway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, guard.Claim(fence(fencing.Write, "orders/42", 10)))
 			for base, from := range map[string]*http.Client{service: client, gateway: viaGateway} {
-				r, err := http.NewRequestWithContext(t.Context(), "POST", base+tt.path, nil)
-				require.NoError(t, err)
+				r := expect.NoError(http.NewRequestWithContext(t.Context(), "POST", base+tt.path, nil)).In(t)
 				if tt.fence != "" {
 					r.Header.Set(fencing.HeaderName, tt.fence)
 				}
-				resp, err := from.Do(r)
-				require.NoError(t, err)
+				resp := expect.NoError(from.Do(r)).In(t)
 				require.NoError(t, resp.Body.Close())
 				require.Equal(t, tt.status, resp.StatusCode, base)
 				if tt.status != 204 {

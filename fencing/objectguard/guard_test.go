@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/objectguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 func TestAccessesAreCheckedAndDone(t *testing.T) {
@@ -33,13 +34,9 @@ func TestAccessesAreCheckedAndDone(t *testing.T) {
 	require.NoError(t, guard.Update(ctx, write(5), "a", func(old []byte) ([]byte, error) {
 		return append(old[:len(old):len(old)], " two"...), nil
 	}))
-	data, err := guard.Read(ctx, read(6), "a")
-	require.NoError(t, err)
-	require.Equal(t, "one two", string(data))
+	require.Equal(t, "one two", string(expect.NoError(guard.Read(ctx, read(6), "a")).In(t)))
 	require.Equal(t, &fencing.StaleError{Resource: lock, Got: 5, Seen: 6}, guard.Write(ctx, write(5), "a", nil))
-	seen, err := guard.Seen(ctx, "a")
-	require.NoError(t, err)
-	require.Equal(t, fencing.Registers{MaxWrite: 5, MaxRead: 6}, seen)
+	require.Equal(t, fencing.Registers{MaxWrite: 5, MaxRead: 6}, expect.NoError(guard.Seen(ctx, "a")).In(t))
 
 	require.NoError(t, guard.Delete(ctx, write(7), "a"))
 	_, err = guard.Read(ctx, read(8), "a")
@@ -49,9 +46,7 @@ func TestAccessesAreCheckedAndDone(t *testing.T) {
 		require.Nil(t, old)
 		return []byte{}, nil
 	}))
-	data, err = guard.Read(ctx, read(9), "a")
-	require.NoError(t, err, "an empty object exists")
-	require.Empty(t, data)
+	require.Empty(t, expect.NoError(guard.Read(ctx, read(9), "a")).In(t, "an empty object exists"))
 }
 
 // methods are what each method says of a fence.
@@ -97,8 +92,7 @@ func TestRaisedRegistersCostNoWrite(t *testing.T) {
 	require.NoError(t, guard.Claim(t.Context(), read(3), "a"))
 	bucket.gets, bucket.puts = 0, 0
 	for _, f := range []fencing.Fence{read(3), read(2), read(1)} {
-		_, err := guard.Read(t.Context(), f, "a")
-		require.NoError(t, err)
+		expect.NoError(guard.Read(t.Context(), f, "a")).In(t)
 	}
 	require.Equal(t, 3, bucket.gets)
 	require.Zero(t, bucket.puts)
@@ -234,9 +228,7 @@ func TestConcurrentCountsAreExact(t *testing.T) {
 	for _, n := range accepted {
 		total += n
 	}
-	data, err := guard.Read(t.Context(), read(holders), "a")
-	require.NoError(t, err)
-	require.Equal(t, strconv.Itoa(total), string(data))
+	require.Equal(t, strconv.Itoa(total), string(expect.NoError(guard.Read(t.Context(), read(holders), "a")).In(t)))
 	require.Equal(t, counts, accepted[holders-1], "the newest is never refused")
 }
 
@@ -278,9 +270,7 @@ func TestLongestHeader(t *testing.T) {
 	guard := objectguard.New(bucket)
 	f := fencing.Fence{Resource: strings.Repeat("\x00", fencing.MaxResource), Token: fencing.MaxToken, Mode: fencing.Write}
 	require.NoError(t, guard.Write(t.Context(), f, "a", []byte("x")))
-	data, err := guard.Read(t.Context(), f, "a")
-	require.NoError(t, err)
-	require.Equal(t, "x", string(data))
+	require.Equal(t, "x", string(expect.NoError(guard.Read(t.Context(), f, "a")).In(t)))
 
 	line, _, _ := strings.Cut(string(bucket.objects["a"]), "\n")
 	longest := "{" + strings.Repeat(" ", 4096-len(line)) + line[1:]
@@ -389,9 +379,7 @@ func TestAdopt(t *testing.T) {
 	require.ErrorIs(t, guard.Adopt(ctx, read(5), "a"), fencing.ErrMissing, "a reader writes nothing")
 
 	require.NoError(t, guard.Adopt(ctx, write(5), "a"))
-	data, err := guard.Read(ctx, write(5), "a")
-	require.NoError(t, err)
-	require.Equal(t, "no header\nas it was", string(data))
+	require.Equal(t, "no header\nas it was", string(expect.NoError(guard.Read(ctx, write(5), "a")).In(t)))
 	require.ErrorIs(t, guard.Adopt(ctx, write(4), "a"), fencing.ErrStale)
 
 	puts := bucket.puts
@@ -403,7 +391,7 @@ func TestAdopt(t *testing.T) {
 	require.ErrorIs(t, guard.Adopt(ctx, other, "a"), objectguard.ErrLock)
 
 	require.NoError(t, guard.Adopt(ctx, write(5), "none"))
-	_, err = guard.Read(ctx, write(5), "none")
+	_, err := guard.Read(ctx, write(5), "none")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorIs(t, guard.Write(ctx, write(4), "none", nil), fencing.ErrStale)
 }
@@ -421,9 +409,7 @@ func TestAdoptLosesNoWrite(t *testing.T) {
 		return bucket.PutIf(ctx, key, o)
 	}})
 	require.NoError(t, guard.Adopt(t.Context(), write(5), "a"))
-	data, err := guard.Read(t.Context(), write(5), "a")
-	require.NoError(t, err)
-	require.Equal(t, "between", string(data))
+	require.Equal(t, "between", string(expect.NoError(guard.Read(t.Context(), write(5), "a")).In(t)))
 }
 
 // Every kind of write leaves the attributes as they were.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/objectguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 var errNoAnswer = errors.New("connection reset")
@@ -146,9 +147,7 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 					return
 				}
 				require.NoError(t, err)
-				data, err := objectguard.New(bucket).Read(t.Context(), write(5), "a")
-				require.NoError(t, err)
-				require.Equal(t, "x", string(data))
+				require.Equal(t, "x", string(expect.NoError(objectguard.New(bucket).Read(t.Context(), write(5), "a")).In(t)))
 				require.Equal(t, 1, bucket.puts, "stored once")
 			})
 		})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
@@ -32,8 +33,7 @@ func testTypedAccesses(t *testing.T, client rueidis.Client) {
 	_, err = g.Get(ctx, read(resource, 9), key)
 	require.Equal(t, &fencing.StaleError{Resource: resource, Got: 9, Seen: 10}, err)
 	for _, token := range []fencing.Token{12, 11} {
-		value, err := g.Get(ctx, read(resource, token), key)
-		require.NoError(t, err, "readers never fence each other off")
+		value := expect.NoError(g.Get(ctx, read(resource, token), key)).In(t, "readers never fence each other off")
 		require.Equal(t, "packed", value)
 	}
 
@@ -42,8 +42,7 @@ func testTypedAccesses(t *testing.T, client rueidis.Client) {
 	require.NoError(t, g.Del(ctx, write(resource, 13), key))
 	require.NoError(t, g.HSet(ctx, write(resource, 13), key, map[string]string{"a": "1", "b": "2"}))
 	require.ErrorIs(t, g.HSet(ctx, write(resource, 12), key, map[string]string{"a": "9"}), fencing.ErrStale)
-	fields, err := client.Do(ctx, client.B().Hgetall().Key(key).Build()).AsStrMap()
-	require.NoError(t, err)
+	fields := expect.NoError(client.Do(ctx, client.B().Hgetall().Key(key).Build()).AsStrMap()).In(t)
 	require.Equal(t, map[string]string{"a": "1", "b": "2"}, fields)
 
 	require.NoError(t, g.Set(ctx, write("another lock", 1), key, "x", 0), "each resource has its own registers")
@@ -57,9 +56,7 @@ func testTokensAreExact(t *testing.T, client rueidis.Client) {
 		err := g.Set(ctx, write("a", newest-1), key, "old", 0)
 		require.Equal(t, &fencing.StaleError{Resource: "a", Got: newest - 1, Seen: newest}, err)
 		require.NoError(t, g.Claim(ctx, read("a", newest), key))
-		seen, err := g.Seen(ctx, "a", key)
-		require.NoError(t, err)
-		require.Equal(t, fencing.Registers{MaxRead: newest, MaxWrite: newest}, seen)
+		require.Equal(t, fencing.Registers{MaxRead: newest, MaxWrite: newest}, expect.NoError(g.Seen(ctx, "a", key)).In(t))
 	}
 }
 
@@ -175,8 +172,7 @@ func TestOneCallAnAccess(t *testing.T) {
 	access := func() {
 		require.NoError(t, g.Set(ctx, write("a", 9), "k", "v", 0))
 		require.ErrorIs(t, g.Set(ctx, write("a", 8), "k", "v", 0), fencing.ErrStale)
-		_, err := g.Get(ctx, read("a", 9), "k")
-		require.NoError(t, err)
+		expect.NoError(g.Get(ctx, read("a", 9), "k")).In(t)
 	}
 	access() // loads the scripts
 	server.ResetStats()
@@ -196,11 +192,8 @@ func testRegistersAreBesideTheData(t *testing.T, client rueidis.Client) {
 			resource := fmt.Sprintf("any {name} %d", i)
 			require.NoError(t, g.Set(ctx, write(resource, 7), key, "new", 0))
 			require.ErrorIs(t, g.Set(ctx, write(resource, 6), key, "old", 0), fencing.ErrStale)
-			value, err := g.Get(ctx, read(resource, 8), key)
-			require.NoError(t, err)
-			require.Equal(t, "new", value)
-			seen, err := g.Seen(ctx, resource, "other{"+tag+"}")
-			require.NoError(t, err)
+			require.Equal(t, "new", expect.NoError(g.Get(ctx, read(resource, 8), key)).In(t))
+			seen := expect.NoError(g.Seen(ctx, resource, "other{"+tag+"}")).In(t)
 			require.Equal(t, fencing.Registers{MaxRead: 8, MaxWrite: 7}, seen)
 		}
 	}
@@ -241,8 +234,7 @@ func TestRealServer(t *testing.T) {
 		t.Run(filepath.Base(binary), func(t *testing.T) {
 			option := testredis.StartBinary(t, binary).Option()
 			option.ConnWriteTimeout = time.Minute // a busy machine may stand still for seconds
-			client, err := rueidis.NewClient(option)
-			require.NoError(t, err)
+			client := expect.NoError(rueidis.NewClient(option)).In(t)
 			t.Cleanup(client.Close)
 			runSuite(t, client)
 		})
@@ -288,9 +280,7 @@ func write(resource string, token fencing.Token) fencing.Fence {
 
 func newGuard(t testing.TB, client rueidis.Client, opts ...redisguard.Option) *redisguard.Guard {
 	t.Helper()
-	g, err := redisguard.New(client, opts...)
-	require.NoError(t, err)
-	return g
+	return expect.NoError(redisguard.New(client, opts...)).In(t)
 }
 
 func clusterClient(t *testing.T, nodes []*testredis.Server) rueidis.Client {
@@ -306,7 +296,5 @@ func clusterClient(t *testing.T, nodes []*testredis.Server) rueidis.Client {
 
 func command(t *testing.T, node *testredis.Server, args ...string) any {
 	t.Helper()
-	reply, err := node.Command(args...)
-	require.NoError(t, err)
-	return reply
+	return expect.NoError(node.Command(args...)).In(t)
 }

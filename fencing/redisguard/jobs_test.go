@@ -20,6 +20,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -73,8 +74,7 @@ type shop struct {
 
 func openShop(t *testing.T, link *testredis.Link) *shop {
 	client := link.Client(t)
-	locker, err := rwlock.New(client, rwlock.WithTTL(jobTTL))
-	require.NoError(t, err)
+	locker := expect.NoError(rwlock.New(client, rwlock.WithTTL(jobTTL))).In(t)
 	t.Cleanup(func() { _ = locker.Close() })
 	return &shop{t, jobs{locker, client, "jobs", jobTTL}, newGuard(t, client)}
 }
@@ -160,8 +160,7 @@ func TestJobsOfProcesses(t *testing.T) {
 func handOver(t *testing.T, d death, worker bool) {
 	mini, ctx := testredis.NewMini(t), t.Context()
 	for _, source := range scripts.All() {
-		_, err := mini.Command("SCRIPT", "LOAD", source)
-		require.NoError(t, err)
+		expect.NoError(mini.Command("SCRIPT", "LOAD", source)).In(t)
 	}
 	s := openShop(t, mini.NewLink())
 	produce := func() string {
@@ -184,23 +183,18 @@ func handOver(t *testing.T, d death, worker bool) {
 	require.NoError(t, json.Unmarshal([]byte(message), &m))
 	ran := false
 	require.NoError(t, s.work(ctx, message, func(ctx context.Context, order string) error {
-		fence, err := fencing.Require(ctx, order)
-		require.NoError(t, err)
-		require.Greater(t, fence.Token, m.Ticket.Token)
+		require.Greater(t, expect.NoError(fencing.Require(ctx, order)).In(t).Token, m.Ticket.Token)
 		ran = true
 		return s.step(ctx)
 	}))
 	require.True(t, ran)
 
-	state, err := s.client.Do(ctx, s.client.B().Hgetall().Key(orderKey).Build()).AsIntMap()
-	require.NoError(t, err)
+	state := expect.NoError(s.client.Do(ctx, s.client.B().Hgetall().Key(orderKey).Build()).AsIntMap()).In(t)
 	require.Equal(t, state["writes"], state["steps"], "a write was lost")
 	require.GreaterOrEqual(t, state["writes"], int64(2))
-	_, err = s.locker.Adopt(ctx, m.Ticket)
+	_, err := s.locker.Adopt(ctx, m.Ticket)
 	require.ErrorIs(t, err, rwlock.ErrTicket)
-	lease, err := s.locker.Lock(ctx, order)
-	require.NoError(t, err)
-	require.NoError(t, lease.Release(ctx))
+	require.NoError(t, expect.NoError(s.locker.Lock(ctx, order)).In(t).Release(ctx))
 }
 
 // tick runs work unless another process does, as the recipes do.
@@ -218,8 +212,7 @@ func newCronProcess(t *testing.T, mini *testredis.Mini, byLock bool) *cronProces
 	client := p.link.Client(t)
 	p.run = cron{newGuard(t, client), "report", time.Second}.tick
 	if byLock {
-		locker, err := rwlock.New(client)
-		require.NoError(t, err)
+		locker := expect.NoError(rwlock.New(client)).In(t)
 		t.Cleanup(func() { _ = locker.Close() })
 		p.run = func(ctx context.Context, _ time.Time, work func(context.Context) error) (bool, error) {
 			return cronLock{locker, "report"}.tick(ctx, work)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
@@ -44,8 +45,7 @@ func testMixedTTLs(t *testing.T, client rueidis.Client) {
 					token++
 				}
 			}
-			ms, err := client.Do(ctx, client.B().Pttl().Key("fencing:{"+key+"}:a").Build()).AsInt64()
-			require.NoError(t, err)
+			ms := expect.NoError(client.Do(ctx, client.B().Pttl().Key("fencing:{"+key+"}:a").Build()).AsInt64()).In(t)
 			about := fmt.Sprintf("%v, rising=%t", tt.ttls, rising)
 			if tt.left == forever {
 				require.EqualValues(t, -1, ms, about)
@@ -67,9 +67,7 @@ func testRegistersHoldTokens(t *testing.T, client rueidis.Client) {
 			require.ErrorContains(t, g.Set(ctx, write("a", 9), key, "v", 0), "no token", "%q", text)
 			_, err := g.Seen(ctx, "a", key)
 			require.ErrorIs(t, err, fencing.ErrMalformed, "%q", text)
-			exists, err := client.Do(ctx, client.B().Exists().Key(key).Build()).AsInt64()
-			require.NoError(t, err)
-			require.Zero(t, exists)
+			require.Zero(t, expect.NoError(client.Do(ctx, client.B().Exists().Key(key).Build()).AsInt64()).In(t))
 		}
 	}
 }
@@ -85,9 +83,7 @@ func testRegisterRisesWithAFailingScript(t *testing.T, client rueidis.Client) {
 		key := fmt.Sprint("k", i)
 		require.Error(t, second(g.Do(ctx, write("a", 9), redisguard.NewScript(body), []string{key}, nil)))
 		require.ErrorIs(t, g.Set(ctx, write("a", 8), key, "late", 0), fencing.ErrStale, body)
-		value, err := g.Get(ctx, write("a", 9), key)
-		require.NoError(t, err)
-		require.Equal(t, "half", value)
+		require.Equal(t, "half", expect.NoError(g.Get(ctx, write("a", 9), key)).In(t))
 	}
 }
 
@@ -168,12 +164,11 @@ func TestEvictedRegistersLetNothingPass(t *testing.T) {
 	}
 	lost := 0
 	for i := range resources {
-		seen, err := g.Seen(ctx, name(i), name(i))
-		require.NoError(t, err)
+		seen := expect.NoError(g.Seen(ctx, name(i), name(i))).In(t)
 		if seen == (fencing.Registers{}) {
 			lost++
 		}
-		err = g.Set(ctx, write(name(i), 5), name(i), "stale", 0)
+		err := g.Set(ctx, write(name(i), 5), name(i), "stale", 0)
 		require.Error(t, err)
 		if seen == (fencing.Registers{}) {
 			require.ErrorIs(t, err, redisguard.ErrEvicts)
@@ -218,14 +213,10 @@ func TestFullServer(t *testing.T) {
 				set := redisguard.NewScript(`return redis.call('SET', KEYS[1], 'y')`)
 				require.ErrorContains(t, second(g.Do(ctx, write("a", token), set, []string{"script"}, nil)), full)
 			}
-			value, err := g.Get(ctx, write("a", 11), "kept")
-			require.NoError(t, err)
-			require.Equal(t, large, value, "nothing was stored")
+			require.Equal(t, large, expect.NoError(g.Get(ctx, write("a", 11), "kept")).In(t), "nothing was stored")
 			require.EqualValues(t, 0, command(t, server, "EXISTS", "hash", "derived", "script"))
 
-			value, err = g.Get(ctx, read("a", 11), "read")
-			require.NoError(t, err)
-			require.Equal(t, large, value)
+			require.Equal(t, large, expect.NoError(g.Get(ctx, read("a", 11), "read")).In(t))
 			require.NoError(t, g.Claim(ctx, write("a", 11), "claimed"))
 			unlink := redisguard.NewScript(`return redis.call('UNLINK', KEYS[1])`)
 			require.ErrorContains(t, second(g.Do(ctx, write("a", 11), unlink, []string{"unlinked"}, nil)), "OOM")
@@ -290,9 +281,7 @@ func testAgreesWithRegisters(t *testing.T, client rueidis.Client) {
 				if expected == nil && op > 0 {
 					want[f.Resource] = want[f.Resource].Raise(f)
 				}
-				seen, err := g.Seen(ctx, f.Resource, key)
-				require.NoError(t, err)
-				require.Equal(t, want[f.Resource], seen)
+				require.Equal(t, want[f.Resource], expect.NoError(g.Seen(ctx, f.Resource, key)).In(t))
 			}
 			if expected == nil && op != 2 {
 				data = value
@@ -318,12 +307,8 @@ func TestPausedWriterLosesNoUpdate(t *testing.T) {
 	paused, current := newGuard(t, server.Client(t)), newGuard(t, server.Client(t))
 	require.NoError(t, current.Set(ctx, write("a", 1), "n", "10", 0))
 
-	value, err := paused.Get(ctx, write("a", 2), "n")
-	require.NoError(t, err)
-	require.Equal(t, "10", value)
-	value, err = current.Get(ctx, write("a", 3), "n")
-	require.NoError(t, err)
-	require.Equal(t, "10", value)
+	require.Equal(t, "10", expect.NoError(paused.Get(ctx, write("a", 2), "n")).In(t))
+	require.Equal(t, "10", expect.NoError(current.Get(ctx, write("a", 3), "n")).In(t))
 
 	require.ErrorIs(t, paused.Set(ctx, write("a", 2), "n", "11", 0), fencing.ErrStale,
 		"refused although nothing has been written since: the newer holder has read")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/redisguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
@@ -25,23 +26,18 @@ func testScriptReplies(t *testing.T, client rueidis.Client) {
 	g, ctx := newGuard(t, client), context.Background()
 	run := func(body string, keys, args []string) rueidis.RedisMessage {
 		t.Helper()
-		reply, err := g.Do(ctx, write("a", 9), redisguard.NewScript(body), keys, args)
-		require.NoError(t, err)
-		return reply
+		return expect.NoError(g.Do(ctx, write("a", 9), redisguard.NewScript(body), keys, args)).In(t)
 	}
 	keys, args := []string{"{k}1", "{k}2"}, []string{"x", "y", "z"}
 
 	reply := run(`return {tostring(#KEYS), KEYS[1], KEYS[2], tostring(#ARGV), ARGV[1], ARGV[3]}`, keys, args)
-	parts, err := reply.AsStrSlice()
-	require.NoError(t, err)
+	parts := expect.NoError(reply.AsStrSlice()).In(t)
 	require.Equal(t, []string{"2", "{k}1", "{k}2", "3", "x", "z"}, parts, "the guard's own items are not seen")
 	require.Equal(t, []string{"{k}1", "{k}2"}, keys)
 	require.Equal(t, []string{"x", "y", "z"}, args)
 
 	reply = run(`return redis.call('INCRBY', KEYS[1], ARGV[1])`, keys, []string{"5"})
-	n, err := reply.AsInt64()
-	require.NoError(t, err)
-	require.EqualValues(t, 5, n)
+	require.EqualValues(t, 5, expect.NoError(reply.AsInt64()).In(t))
 
 	for _, body := range []string{``, `return`, `return nil`, `return redis.call('GET', '{k}none')`, `-- a comment`} {
 		reply := run(body, keys, nil)
@@ -54,14 +50,10 @@ local function kind(see)
 end
 return kind(function() return token end) .. kind(function() return register end) .. kind(function() return reply end)`,
 		keys, nil)
-	text, err := reply.ToString()
-	require.NoError(t, err)
-	require.Equal(t, "nilnilnil", text, "the body sees nothing of the guard's")
+	require.Equal(t, "nilnilnil", expect.NoError(reply.ToString()).In(t), "the body sees nothing of the guard's")
 
 	reply = run(`return redis.status_reply('FINE')`, keys, nil)
-	text, err = reply.ToString()
-	require.NoError(t, err)
-	require.Equal(t, "FINE", text)
+	require.Equal(t, "FINE", expect.NoError(reply.ToString()).In(t))
 }
 
 func testScriptErrors(t *testing.T, client rueidis.Client) {
@@ -87,15 +79,11 @@ func testScriptManyArguments(t *testing.T, client rueidis.Client) {
 		fields[args[i]] = "v"
 	}
 	script := redisguard.NewScript(`return {tostring(#ARGV), ARGV[#ARGV]}`)
-	reply, err := g.Do(ctx, write("a", 9), script, []string{"k"}, args)
-	require.NoError(t, err)
-	parts, err := reply.AsStrSlice()
-	require.NoError(t, err)
-	require.Equal(t, []string{"20000", "19999"}, parts)
+	reply := expect.NoError(g.Do(ctx, write("a", 9), script, []string{"k"}, args)).In(t)
+	require.Equal(t, []string{"20000", "19999"}, expect.NoError(reply.AsStrSlice()).In(t))
 
 	require.NoError(t, g.HSet(ctx, write("a", 9), "hash", fields))
-	n, err := client.Do(ctx, client.B().Hlen().Key("hash").Build()).AsInt64()
-	require.NoError(t, err)
+	n := expect.NoError(client.Do(ctx, client.B().Hlen().Key("hash").Build()).AsInt64()).In(t)
 	require.EqualValues(t, len(fields), n)
 }
 
@@ -108,17 +96,13 @@ func testDoAllOfManyFences(t *testing.T, client rueidis.Client) {
 	for i := range 3000 {
 		fences = append(fences, write(fmt.Sprint("r", i), fencing.Token(i+1)))
 	}
-	reply, err := g.DoAll(ctx, fences, counting, []string{"n{k}", "other{k}"}, []string{"x"})
-	require.NoError(t, err)
-	text, err := reply.ToString()
-	require.NoError(t, err)
-	require.Equal(t, "1 2 1", text, "the script sees its own keys and arguments")
+	reply := expect.NoError(g.DoAll(ctx, fences, counting, []string{"n{k}", "other{k}"}, []string{"x"})).In(t)
+	require.Equal(t, "1 2 1", expect.NoError(reply.ToString()).In(t), "the script sees its own keys and arguments")
 	fences[2999].Token--
 	require.Equal(t, &fencing.StaleError{Resource: "r2999", Got: 2999, Seen: 3000},
 		second(g.DoAll(ctx, fences, counting, []string{"n{k}"}, nil)))
 	require.Equal(t, "1", stored(t, client, "n{k}"))
-	ms, err := client.Do(ctx, client.B().Pttl().Key("fencing:{k}:r2999").Build()).AsInt64()
-	require.NoError(t, err)
+	ms := expect.NoError(client.Do(ctx, client.B().Pttl().Key("fencing:{k}:r2999").Build()).AsInt64()).In(t)
 	require.Positive(t, ms)
 }
 
@@ -127,8 +111,7 @@ var aclLine = regexp.MustCompile(`(?m)^ACL SETUSER .*$`)
 // documentedACL returns the lines of the page, as they are pasted: two for any server and one more for a Cluster.
 func documentedACL(t *testing.T) (lines [][]string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/fencing.md")
-	require.NoError(t, err)
+	page := expect.NoError(os.ReadFile("../../docs/fencing.md")).In(t)
 	for _, line := range aclLine.FindAllString(string(page), -1) {
 		lines = append(lines, strings.Fields(line))
 	}
@@ -284,9 +267,7 @@ func TestTheErrorOfABodyIsNoMovingSlot(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.ErrorContains(t, second(g.Do(ctx, write("a", 9), script, []string{"k"}, nil)), "later")
-		count, err := g.Get(t.Context(), write("a", 9), "k")
-		require.NoError(t, err)
-		require.Equal(t, "1", count)
+		require.Equal(t, "1", expect.NoError(g.Get(t.Context(), write("a", 9), "k")).In(t))
 	})
 }
 
@@ -314,9 +295,7 @@ func TestAccessWhileASlotMoves(t *testing.T) {
 			require.Eventually(t, sentAgain, time.Minute, time.Millisecond)
 			move.End()
 			require.NoError(t, <-done)
-			value, err := g.Get(ctx, write("b", 7), "k")
-			require.NoError(t, err)
-			require.Equal(t, "new", value)
+			require.Equal(t, "new", expect.NoError(g.Get(ctx, write("b", 7), "k")).In(t))
 			require.ErrorIs(t, g.Set(ctx, write("b", 6), "k", "stale", 0), fencing.ErrStale)
 		})
 	}

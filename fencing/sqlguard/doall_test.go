@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 func TestFencesThatAreRefused(t *testing.T) {
@@ -97,8 +98,7 @@ func TestEachResourceOfDoAllIsInside(t *testing.T) {
 // each claim and of each check of a snapshot, and a word for anything else.
 func statements(t *testing.T, dialect sqlguard.Dialect, modes ...fencing.Mode) string {
 	t.Helper()
-	guard, err := sqlguard.New(dialect)
-	require.NoError(t, err)
+	guard := expect.NoError(sqlguard.New(dialect)).In(t)
 	var d database
 	var fences []fencing.Fence
 	for i, mode := range slices.Backward(modes) {
@@ -142,8 +142,7 @@ func TestStatementsOfDo(t *testing.T) {
 
 // A row that MySQL would have to insert is made before, in a transaction of its own.
 func TestMissingRowsAreMadeBefore(t *testing.T) {
-	guard, err := sqlguard.New(sqlguard.MySQL)
-	require.NoError(t, err)
+	guard := expect.NoError(sqlguard.New(sqlguard.MySQL)).In(t)
 	for _, modes := range [][2]fencing.Mode{{fencing.Write, fencing.Read}, {fencing.Read, fencing.Read}} {
 		d := database{missing: map[string]bool{"b": true}}
 		db := d.open(t)
@@ -213,11 +212,9 @@ func nothing(context.Context, *sql.Tx) error { return nil }
 
 // claiming are the ways to claim a resource in another transaction than that of the section.
 func claiming(t *testing.T, guard *sqlguard.Guard, db *sql.DB) map[string]func(context.Context, string) error {
-	conn, err := db.Conn(t.Context())
-	require.NoError(t, err)
+	conn := expect.NoError(db.Conn(t.Context())).In(t)
 	t.Cleanup(func() { _ = conn.Close() })
-	other, err := db.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
+	other := expect.NoError(db.BeginTx(t.Context(), nil)).In(t)
 	t.Cleanup(func() { _ = other.Rollback() })
 	do := func(db sqlguard.DB, mode fencing.Mode) func(context.Context, string) error {
 		return func(ctx context.Context, resource string) error {
@@ -241,8 +238,7 @@ func onEveryDialect(t *testing.T, test func(*testing.T, *database, *sql.DB, *sql
 	t.Helper()
 	for _, dialect := range dialects {
 		t.Run(dialect.String(), func(t *testing.T) {
-			guard, err := sqlguard.New(dialect)
-			require.NoError(t, err)
+			guard := expect.NoError(sqlguard.New(dialect)).In(t)
 			var d database
 			test(t, &d, d.open(t), guard)
 		})
@@ -303,9 +299,7 @@ func TestWhatIsNotNested(t *testing.T) {
 func TestAnotherGuardOfTheSameTable(t *testing.T) {
 	for _, dialect := range dialects {
 		guard := func(dialect sqlguard.Dialect, table string) *sqlguard.Guard {
-			guard, err := sqlguard.New(dialect, sqlguard.WithTable(table))
-			require.NoError(t, err)
-			return guard
+			return expect.NoError(sqlguard.New(dialect, sqlguard.WithTable(table))).In(t)
 		}
 		db, f := new(database).open(t), fence("a", fencing.Write)
 		err := guard(dialect, "one").Do(t.Context(), db, f, func(ctx context.Context, _ *sql.Tx) error {

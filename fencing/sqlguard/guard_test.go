@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // How the guards behave on real databases is tested in the module sqltest. Here is what needs none.
@@ -62,8 +63,7 @@ func FuzzTable(f *testing.F) {
 				require.ErrorIs(t, err, sqlguard.ErrTable)
 				continue
 			}
-			plain, err := sqlguard.New(d)
-			require.NoError(t, err)
+			plain := expect.NoError(sqlguard.New(d)).In(t)
 			// The name is one quoted identifier or two, and changes nothing else.
 			require.Equal(t, tableless(plain.Schema()), tableless(guard.Schema()))
 			one, _, err := plain.Statement(fence)
@@ -83,8 +83,7 @@ func TestStatementCarriesItsArguments(t *testing.T) {
 	const resource = "it's a :token"
 	for _, d := range dialects {
 		for _, mode := range []fencing.Mode{fencing.Read, fencing.Write} {
-			guard, err := sqlguard.New(d)
-			require.NoError(t, err)
+			guard := expect.NoError(sqlguard.New(d)).In(t)
 			query, args, err := guard.Statement(fencing.Fence{Resource: resource, Token: 7, Mode: mode})
 			require.NoError(t, err)
 			want := []any{[]byte(resource), int64(7)}
@@ -106,12 +105,11 @@ func TestTheErrorTellsWhyTheContextHasEnded(t *testing.T) {
 	for _, dialect := range dialects {
 		for _, mode := range []fencing.Mode{fencing.Read, fencing.Write} {
 			t.Run(dialect.String()+", "+mode.String(), func(t *testing.T) {
-				guard, err := sqlguard.New(dialect)
-				require.NoError(t, err)
+				guard := expect.NoError(sqlguard.New(dialect)).In(t)
 				var d database
 				db, f := d.open(t), fencing.Fence{Resource: "orders/42", Token: 7, Mode: mode}
 				ctx, lose := context.WithCancelCause(t.Context())
-				err = guard.Do(ctx, db, f, func(context.Context, *sql.Tx) error {
+				err := guard.Do(ctx, db, f, func(context.Context, *sql.Tx) error {
 					lose(lost)
 					return nil
 				})
@@ -157,8 +155,7 @@ func (reply) RowsAffected() (int64, error) { return 1, nil }
 
 // A proxy that drops the insert id, or a server that never evaluated the expression, says nothing: and that is no yes.
 func TestMySQLReplyWithoutAVerdict(t *testing.T) {
-	guard, err := sqlguard.New(sqlguard.MySQL)
-	require.NoError(t, err)
+	guard := expect.NoError(sqlguard.New(sqlguard.MySQL)).In(t)
 	const token = 7
 	for _, mode := range []fencing.Mode{fencing.Read, fencing.Write} {
 		f := fencing.Fence{Resource: "a", Token: token, Mode: mode}
@@ -236,8 +233,7 @@ func TestIsConflict(t *testing.T) {
 }
 
 func TestConflictsBeforeTheWorkAreRetriedNotForEver(t *testing.T) {
-	guard, err := sqlguard.New(sqlguard.PostgreSQL)
-	require.NoError(t, err)
+	guard := expect.NoError(sqlguard.New(sqlguard.PostgreSQL)).In(t)
 	work := func(context.Context, *sql.Tx) error { t.Error("work ran"); return nil }
 	do := func(ctx context.Context, err error) (tries int, got error) {
 		f := fencing.Fence{Resource: "a", Token: 7, Mode: fencing.Read}

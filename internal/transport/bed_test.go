@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -292,8 +293,7 @@ func (c *tuned) Close() {
 func dial(t testing.TB, option rueidis.ClientOption) *tuned {
 	t.Helper()
 	dials := new(atomic.Uint64)
-	client, err := rueidis.NewClient(counting(option, dials))
-	require.NoError(t, err)
+	client := expect.NoError(rueidis.NewClient(counting(option, dials))).In(t)
 	t.Cleanup(client.Close)
 	return &tuned{Client: client, dials: dials}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -128,8 +129,7 @@ func TestARedirectedCallIsSentOn(t *testing.T) {
 		c.move(0, 2)
 		r, sent := b.Do(context.Background(), refresh, keys, wire.Vote{}, []string{"-"})
 		require.NoError(t, r.Error())
-		fields, err := r.AsIntSlice()
-		require.NoError(t, err)
+		fields := expect.NoError(r.AsIntSlice()).In(t)
 		b.Sample(keys[0], sent, fields[0])
 		_, known := b.Master.MaxServerTime(keys[0], before, "", b.now())
 		require.False(t, known, "its time is another server's")

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -34,15 +35,13 @@ func plain(link *testredis.Link) rueidis.ClientOption {
 
 var clients = map[string]func(*testing.T, *testredis.Link) rueidis.Client{
 	"plain": func(t *testing.T, link *testredis.Link) rueidis.Client {
-		client, err := rueidis.NewClient(plain(link))
-		require.NoError(t, err)
+		client := expect.NoError(rueidis.NewClient(plain(link))).In(t)
 		t.Cleanup(client.Close)
 		return client
 	},
 	"tuned": func(t *testing.T, link *testredis.Link) rueidis.Client { return link.Client(t) },
 	"from rwlock.Dial": func(t *testing.T, link *testredis.Link) rueidis.Client {
-		client, err := rwlock.Dial("mini:6379", plain(link))
-		require.NoError(t, err)
+		client := expect.NoError(rwlock.Dial("mini:6379", plain(link))).In(t)
 		t.Cleanup(client.Close)
 		return client
 	},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -94,21 +95,19 @@ func TestAServerThatTakesNoConnectionForMessages(t *testing.T) {
 
 func TestAServerThatRefusesMessagesIsToldOf(t *testing.T) {
 	server := testredis.Start(t)
-	_, err := server.Command("ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "resetchannels")
-	require.NoError(t, err)
+	expect.NoError(server.Command("ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "resetchannels")).In(t)
 	option := server.Option()
 	option.Username, option.Password = "mute", "secret"
 	client := dial(t, option)
 	b := newBed(t, client)
 	b.Listen("")
-	err = <-b.down
+	err := <-b.down
 	require.True(t, b.Permanent(err))
 	require.ErrorContains(t, err, "channel")
 	require.Empty(t, b.listens)
 
 	dials := client.Dials()
-	_, err = server.Command("ACL", "SETUSER", "mute", "allchannels")
-	require.NoError(t, err)
+	expect.NoError(server.Command("ACL", "SETUSER", "mute", "allchannels")).In(t)
 	<-b.listens
 	require.Equal(t, dials, client.Dials(), "a new connection would look like another server")
 }
@@ -280,8 +279,7 @@ func TestAMessageOfAnotherProcessTellsNothingOfTheClock(t *testing.T) {
 		<-b.listens
 		b.mustDo()
 		name := func(s *testredis.Server) string {
-			reply, err := s.Command("EVAL", "return string.sub(redis.sha1hex(tostring(redis)), 1, 12)", "0")
-			require.NoError(t, err)
+			reply := expect.NoError(s.Command("EVAL", "return string.sub(redis.sha1hex(tostring(redis)), 1, 12)", "0")).In(t)
 			return reply.(string)
 		}
 		_, known := b.Master.MaxServerTime("", b.home(), name(server), b.now())
@@ -306,8 +304,7 @@ func TestAChannelWhoseSlotMovesAway(t *testing.T) {
 		c := testredis.StartCluster(t, binary, 1)
 		option := c.Option()
 		option.DisableCache = true
-		client, err := rueidis.NewClient(option)
-		require.NoError(t, err)
+		client := expect.NoError(rueidis.NewClient(option)).In(t)
 		t.Cleanup(client.Close)
 		b := newBed(t, client)
 		require.Eventually(t, func() bool { return b.moves.Load() > 0 }, time.Minute, time.Millisecond)
@@ -320,9 +317,7 @@ func TestAChannelWhoseSlotMovesAway(t *testing.T) {
 		slot := c.Slot(before[1:])
 		require.NotEqual(t, c.Slot(key), slot)
 
-		heard, err := master().Command("EVAL", send, "1", key, before[1:], "first")
-		require.NoError(t, err)
-		require.EqualValues(t, 1, heard)
+		require.EqualValues(t, 1, expect.NoError(master().Command("EVAL", send, "1", key, before[1:], "first")).In(t))
 		require.Equal(t, "first", <-b.heard)
 
 		c.BeginMove(slot, c.Another(c.Owner(slot))).End()
@@ -330,12 +325,9 @@ func TestAChannelWhoseSlotMovesAway(t *testing.T) {
 		after := string(b.Route(key))
 		require.Equal(t, byte('s'), after[0])
 		require.NotEqual(t, before, after)
-		heard, err = master().Command("EVAL", send, "1", key, before[1:], "lost")
-		require.NoError(t, err)
+		heard := expect.NoError(master().Command("EVAL", send, "1", key, before[1:], "lost")).In(t)
 		require.IsType(t, "", heard, "a refusal inside the script: %v", heard)
-		heard, err = master().Command("EVAL", send, "1", key, after[1:], "second")
-		require.NoError(t, err)
-		require.EqualValues(t, 1, heard)
+		require.EqualValues(t, 1, expect.NoError(master().Command("EVAL", send, "1", key, after[1:], "second")).In(t))
 		require.Equal(t, "second", <-b.heard)
 	}
 }
@@ -355,8 +347,7 @@ func TestSlotsAreThoseOfTheServer(t *testing.T) {
 		"", "a", "123456789", "fencelock:{n}", "fencelock:{n}:h", "{", "}", "{}", "a{}b", "a{}{b}", "a{{b}}c", "a{b}{c}",
 		"a{b", "a}b{c}", "fencelock:c:01ARZ3NDEKTSV4RRFFQ69G5FAV:{17}", "ключ{замок}",
 	} {
-		slot, err := server.Command("CLUSTER", "KEYSLOT", key)
-		require.NoError(t, err)
+		slot := expect.NoError(server.Command("CLUSTER", "KEYSLOT", key)).In(t)
 		require.EqualValues(t, slot, transport.SlotOf(key), "%q", key)
 	}
 }
