@@ -50,7 +50,7 @@ func TestHandover(t *testing.T) {
 	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
 	require.NoError(t, err)
 	defer client.Close()
-	locker, err := rwlock.New(client)
+	locker, err := rwlock.New(client, testredis.Patience())
 	require.NoError(t, err)
 	defer func() { _ = locker.Close() }()
 	_, err = locker.TryLock(t.Context(), "orders/7")

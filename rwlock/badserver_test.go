@@ -105,7 +105,7 @@ func TestServerRefusesForGood(t *testing.T) {
 		{"a command not allowed", plain, as("nocommand"), "can't run this command"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			locker := testkit.New(t, dial(t, c.server.Addr(), c.base))
+			locker := testkit.Dial(t, c.server.Addr(), c.base)
 			refusedAtOnce(t, locker, c.server.Addr(), c.cause)
 			require.NoError(t, locker.Close())
 			onlyTokensOn(t, plain)
@@ -326,9 +326,7 @@ func aclOfCluster(t *testing.T, binary string) aclDeployment {
 
 func (d *aclDeployment) locker(t *testing.T, ttl time.Duration, opts ...rwlock.Option) *rwlock.Locker {
 	t.Helper()
-	option := d.option
-	option.Dialer.Timeout = testkit.Patience // on a busy machine a second is short
-	return testkit.Dial(t, "", option, append(opts, rwlock.WithTTL(ttl), testredis.Patience())...)
+	return testkit.Dial(t, "", d.option, append(opts, rwlock.WithTTL(ttl))...)
 }
 
 const aclTTL = 10 * time.Second

@@ -129,7 +129,7 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 	server.Restart()
 	for given, refusal := range map[string]string{"wrong": "WRONGPASS", "": "NOAUTH"} {
 		for _, old := range []bool{false, true} {
-			other := testkit.New(t, dial(t, server.Addr(), rueidis.ClientOption{Password: given, AlwaysRESP2: old}))
+			other := testkit.Dial(t, server.Addr(), rueidis.ClientOption{Password: given, AlwaysRESP2: old})
 			fails(t, errorOf(other.Lock(t.Context(), "a")), rwlock.ErrNoQuorum, server.Addr()+": "+refusal)
 		}
 	}

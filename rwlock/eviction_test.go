@@ -171,7 +171,7 @@ func TestTheNextMasterOfASentinelGroupThatEvictsIsTold(t *testing.T) {
 		evicts(t, node, "1gb", "volatile-lfu")
 	}
 	var book testkit.Log
-	locker := testkit.Dial(t, "", s.Option(), book.Option(), testredis.Patience())
+	locker := testkit.Dial(t, "", s.Option(), book.Option())
 	for i := range 2 {
 		require.Eventually(t, func() bool {
 			_ = locker.Do(t.Context(), "orders", func(context.Context) error { return nil }) // a failover may refuse it
@@ -205,7 +205,7 @@ func TestPing(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	set := func(args ...string) { commandOn(t, server, append([]string{"CONFIG", "SET"}, args...)...) }
-	l := testkit.Dial(t, server.Addr(), rueidis.ClientOption{}, testredis.Patience())
+	l := testkit.Dial(t, server.Addr(), rueidis.ClientOption{})
 	well := func() { t.Helper(); require.NoError(t, l.Ping(t.Context())) }
 	well()
 	require.EqualValues(t, 0, commandOn(t, server, "DBSIZE"))
@@ -227,7 +227,7 @@ func TestPing(t *testing.T) {
 		"noscripts": "on >secret ~* &* +@all -@scripting", "nokeys": "on >secret ~other:* &* +@all",
 	} {
 		commandOn(t, server, append([]string{"ACL", "SETUSER", user}, strings.Fields(rules)...)...)
-		as := testkit.Dial(t, server.Addr(), rueidis.ClientOption{Username: user, Password: "secret"}, testredis.Patience())
+		as := testkit.Dial(t, server.Addr(), rueidis.ClientOption{Username: user, Password: "secret"})
 		pinged(t, as, server.Addr(), "NOPERM", "SECURITY.md")
 	}
 	wrong := testkit.Dial(t, server.Addr(), rueidis.ClientOption{Username: "nokeys", Password: "guess"})
@@ -255,7 +255,7 @@ func TestPingWhileAServerLoads(t *testing.T) {
 	commandOn(t, server, "SAVE")
 	slow := testredis.Start(t, "--loading-process-events-interval-bytes", "1024", "--key-load-delay", "10000",
 		"--dir", folderOf(t, server))
-	l := testkit.Dial(t, slow.Addr(), rueidis.ClientOption{}, testredis.Patience())
+	l := testkit.Dial(t, slow.Addr(), rueidis.ClientOption{})
 	pinged(t, l, slow.Addr(), "LOADING", "wait: ")
 }
 
@@ -266,11 +266,11 @@ func TestPingOfAGroup(t *testing.T) {
 	for name, group := range map[string]testredis.Deployment{
 		"Sentinel": testredis.StartSentinel(t, binary), "Cluster": testredis.StartCluster(t, binary, 0),
 	} {
-		l := testkit.Dial(t, "", group.Option(), testredis.Patience())
+		l := testkit.Dial(t, "", group.Option())
 		require.NoError(t, l.Ping(t.Context()), name)
 	}
 	cluster := testredis.StartCluster(t, binary, 0)
-	l := testkit.Dial(t, "", cluster.Option(), testredis.Patience())
+	l := testkit.Dial(t, "", cluster.Option())
 	for _, node := range cluster.Nodes() {
 		commandOn(t, node, "CONFIG", "SET", "maxmemory", "1kb")
 		pinged(t, l, node.Addr(), "OOM")
@@ -350,11 +350,12 @@ func TestWrapKeepsWhatIsKnownOfTheConnection(t *testing.T) {
 		}
 		clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
 		require.NoError(t, err)
+		testkit.FoundLongAgo(t, clients)
 		for i, client := range clients {
 			clients[i], err = wrap(client, func(c rueidis.Client) rueidis.Client { return &hooked{c, seen} })
 			require.NoError(t, err)
 		}
-		locker := got(redlock.New(clients, rwlock.WithTTL(time.Second), testredis.Patience())).orFail(t)
+		locker := got(redlock.New(clients, testredis.Patience())).orFail(t)
 		pair := func() { require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil })) }
 		pair()
 		servers[0].ResetStats()

@@ -39,8 +39,8 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 			return c
 		}
 		w := testkit.OnServers(t, server)
-		p := testkit.New(t, client())
-		q := testkit.New(t, client())
+		p := testkit.New(t, client(), testredis.Patience())
+		q := testkit.New(t, client(), testredis.Patience())
 		for _, name := range trickyNames {
 			held := got(p.Lock(t.Context(), name)).orFail(t, "%q", name)
 			waiting := (&process{Locker: q, W: w}).Acquire(t.Context(), name, rwlock.Read)

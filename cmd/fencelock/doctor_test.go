@@ -276,9 +276,7 @@ const patience = "-timeout=20s" // a busy machine is slow
 // application is a process that holds locks and is down since: nothing renews what it has left.
 func application(t *testing.T, option rueidis.ClientOption, opts ...rwlock.Option) *rwlock.Locker {
 	t.Helper()
-	option.Dialer.Timeout = testkit.Patience
-	opts = append(opts, rwlock.WithTTL(time.Hour), testredis.Patience())
-	return testkit.Dial(t, "", option, opts...)
+	return testkit.Dial(t, "", option, append(opts, rwlock.WithTTL(time.Hour))...)
 }
 
 // aclLine returns a line of SECURITY.md.

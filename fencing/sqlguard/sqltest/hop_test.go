@@ -91,7 +91,7 @@ func TestFromTheLeaseToTheDatabase(t *testing.T) {
 		shop := httptest.NewServer(newShop(bank.URL))
 		defer shop.Close()
 
-		locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(store.Name))
+		locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(store.Name), testredis.Patience())
 		require.NoError(t, err)
 		defer func() { require.NoError(t, locker.Close()) }()
 
@@ -121,7 +121,7 @@ func TestALateWriterOfTheSameProcess(t *testing.T) {
 	redis := testredis.Start(t)
 	onEveryStore(t, func(t *testing.T, store sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
 		makeAccounts(t, db, 1)
-		locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(store.Name))
+		locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(store.Name), testredis.Patience())
 		require.NoError(t, err)
 		defer func() { require.NoError(t, locker.Close()) }()
 		mu := locker.RWMutex("a", rwlock.WithLinger(time.Minute))

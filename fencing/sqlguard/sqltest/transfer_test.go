@@ -102,7 +102,7 @@ func TestHolderThatIsPausedInsideATransfer(t *testing.T) {
 			holder.SetMaxIdleConns(0)
 			guard := newGuard(t, store, newer)
 			makeAccounts(t, newer, 2)
-			locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(name))
+			locker, err := rwlock.New(redis.Client(t), rwlock.WithPrefix(name), testredis.Patience())
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, locker.Close()) })
 

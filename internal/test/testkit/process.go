@@ -124,7 +124,7 @@ func (w *World) Connect(n Net) *Process {
 func (p *Process) dial(n Net, option rueidis.ClientOption) {
 	p.W.Helper()
 	if p.W.Mini == nil && len(p.Links) == 1 {
-		option.Dialer.Timeout = Patience // on a busy machine a second is short
+		option.Dialer.Timeout, option.ConnWriteTimeout = Patience, Patience // on a busy machine seconds are short
 	}
 	if n.Change != nil {
 		n.Change(&option)
@@ -377,13 +377,15 @@ func New(t testing.TB, client rueidis.Client, opts ...rwlock.Option) *rwlock.Loc
 	return locker
 }
 
-// Dial is a locker over a client of rwlock.Dial, without a world or a link. Both are closed when the test ends.
+// Dial is a locker over a client of rwlock.Dial, without a world or a link, that waits for a busy machine. Both are
+// closed when the test ends.
 func Dial(t testing.TB, addr string, option rueidis.ClientOption, opts ...rwlock.Option) *rwlock.Locker {
 	t.Helper()
+	option.Dialer.Timeout, option.ConnWriteTimeout = Patience, Patience
 	client, err := rwlock.Dial(addr, option)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	return New(t, client, opts...)
+	return New(t, client, append(opts, testredis.Patience())...)
 }
 
 // RequireFree fails the test unless every master shows the lock without holders and waiters.

@@ -27,7 +27,7 @@ const nodeTimeout = "cluster-node-timeout"
 const manualFailover = 6 * time.Second
 
 // Cluster is three masters that share the slots, each with the requested number of replicas. Its nodes consider another
-// node failed after 5 s, so that a busy machine causes no failover. NodeTimeout changes that.
+// node failed after 15 s, so that a busy machine causes no failover. NodeTimeout changes that.
 type Cluster struct {
 	t         testing.TB
 	nodes     []*clusterNode
@@ -76,7 +76,7 @@ func newClusterNode(t testing.TB, binary string, args []string) *clusterNode {
 	node.prepare = func() (err error) {
 		node.bus, err = node.reservePort()
 		node.args = append([]string{
-			"--cluster-enabled", "yes", "--" + nodeTimeout, "5000", "--cluster-port", strconv.Itoa(node.bus),
+			"--cluster-enabled", "yes", "--" + nodeTimeout, "15000", "--cluster-port", strconv.Itoa(node.bus),
 			"--cluster-allow-replica-migration", "no",
 			"--cluster-replica-validity-factor", "0", // else a replica whose first elections fail never stands again
 		}, args...)

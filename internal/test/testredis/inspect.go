@@ -33,7 +33,7 @@ type console struct {
 func (c *console) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)) }
 
 // Command runs a command over a plain connection of the server's own, and returns string, int64, nil
-// or []any of these. An error reply is an error; no answer within 5 s is one too.
+// or []any of these. An error reply is an error; no answer within 30 s is one too.
 func (c *console) Command(args ...string) (any, error) {
 	return c.conn.do(c.Addr(), commandLimit, args...)
 }
@@ -153,7 +153,7 @@ func discount(stats map[string]CommandStat, name string, calls int) {
 }
 
 // commandLimit bounds a command, so that a command to a frozen server fails instead of hanging.
-const commandLimit = 5 * time.Second
+const commandLimit = 30 * time.Second
 
 // commandConn runs single commands over a plain connection, which it opens when needed.
 type commandConn struct {
