@@ -34,7 +34,7 @@ func withReplica(t *testing.T) (master, replica *testredis.Server) {
 
 // replicated returns a locker whose grants count with n replicas. It is closed when the test ends.
 func replicated(t *testing.T, addr string, n int, opts ...rwlock.Option) *rwlock.Locker {
-	all := []rwlock.Option{rwlock.WithTTL(replicaTTL), rwlock.WithReplicas(n, replicaTimeout), testredis.Patience()}
+	all := []rwlock.Option{rwlock.WithTTL(replicaTTL), rwlock.WithReplicas(n, replicaTimeout)}
 	return testkit.Dial(t, addr, rueidis.ClientOption{}, append(all, opts...)...)
 }
 
@@ -203,10 +203,9 @@ func TestReplicasOfAShardConfirmItsLocks(t *testing.T) {
 	}
 }
 
-// replicatedIn returns a locker with a TTL that is longer than any failover takes. It is closed when the test ends.
+// replicatedIn returns a locker with a TTL that is longer than any failover takes.
 func replicatedIn(t *testing.T, option rueidis.ClientOption, n int) *rwlock.Locker {
-	replicas := rwlock.WithReplicas(n, replicaTimeout)
-	return testkit.Dial(t, "", option, rwlock.WithTTL(2*time.Minute), replicas, testredis.Patience())
+	return testkit.Dial(t, "", option, rwlock.WithTTL(2*time.Minute), rwlock.WithReplicas(n, replicaTimeout))
 }
 
 // lockedOnReplica takes the lock and fails the test if its replica does not have it by then.
@@ -245,16 +244,10 @@ func TestReplicasThatLagBehindAFailover(t *testing.T) {
 			warm := got(first.Lock(t.Context(), "warm")).orFail(t)
 			require.NoError(t, warm.Release(t.Context()))
 
-			old := s.Master()
-			cutOff(t, old, s.Nodes()[1:]...)
+			cutOff(t, s.Master(), s.Nodes()[1:]...)
 			lease, err := first.TryLock(t.Context(), "n")
 			require.ErrorIs(t, err, want)
-			for _, sentinel := range s.Sentinels() { // a failover that fails on a busy machine is soon tried again
-				commandOn(t, sentinel, "SENTINEL", "SET", testredis.MasterSet, "FAILOVER-TIMEOUT", "2000")
-			}
-			s.DownAfter(time.Second)
-			old.Kill()
-			s.AwaitMaster(old)
+			s.KillMaster()
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			other := got(second.Lock(ctx, "n")).orFail(t)
@@ -455,23 +448,21 @@ func TestABreakThatAFailoverLoses(t *testing.T) {
 			t.Parallel()
 			s := testredis.StartSentinel(t, redisBinary(t))
 			w := testkit.OnGroup(t, s)
-			w.TTL, w.Opts = unhurried(30*time.Second), opts
+			w.TTL, w.Opts = time.Hour, opts // longer than any failover takes
 			holder, op, other := w.Process(), operator(w), w.Process()
 			lease := holder.Take("n", rwlock.Write)
 			hold := w.Inspect("n").Holders[0].Hold
 			old := s.Master()
-			require.EqualValues(t, len(s.Nodes())-1, w.On(old, "WAIT", "2", "10000"))
+			require.EqualValues(t, len(s.Nodes())-1, w.On(old, "WAIT", "2", "20000"))
 			holder.CutOff(0) // or it would hear of the Break at once
 			cutOff(t, old, s.Nodes()[1:]...)
-			require.ErrorIs(t, op.Break(w.Soon(time.Second), "n", hold, "first"), context.DeadlineExceeded)
-			require.True(t, w.Inspect("n").Holders[0].Broken)
+			ctx, cancel := context.WithCancel(w.Ctx)
+			first := w.Call(ctx, func(ctx context.Context) error { return op.Break(ctx, "n", hold, "first") })
+			w.Eventually("it is broken", func() bool { return w.Inspect("n").Holders[0].Broken })
+			cancel()
+			require.ErrorIs(t, first.Result(), context.Canceled)
 
-			for _, sentinel := range s.Sentinels() { // a failover that fails on a busy machine is soon tried again
-				commandOn(t, sentinel, "SENTINEL", "SET", testredis.MasterSet, "FAILOVER-TIMEOUT", "2000")
-			}
-			s.DownAfter(time.Second)
-			old.Kill()
-			s.AwaitMaster(old)
+			s.KillMaster()
 			var state rwlock.State
 			w.Eventually("the new master answers", func() (ok bool) {
 				var err error
@@ -483,8 +474,14 @@ func TestABreakThatAFailoverLoses(t *testing.T) {
 			require.NoError(t, lease.Err())
 			require.Error(t, errorOf(other.TryLock(w.Ctx, "n")))
 			holder.Restore(0)
+			hears := w.Call(w.Ctx, func(ctx context.Context) error {
+				for lease.Err() == nil {
+					_ = lease.Renew(ctx) // no renewal is due
+				}
+				return lease.Err()
+			})
 			breakUntilGone(w, op, "n", hold)
-			w.UntilOver(lease)
+			require.Error(t, hears.Result())
 			requireBroken(w, lease.Err(), "again")
 		})
 	}

@@ -49,7 +49,8 @@
 //	cluster := testredis.StartCluster(t, binary, 1)  // three masters, each with one replica
 //	tls := testredis.StartTLS(t, binary)             // speaks TLS at tls.TLSAddr()
 //	client, err := rwlock.Dial("", sentinel.Option())
-//	sentinel.Failover(); sentinel.DownAfter(time.Second); sentinel.Master().Kill(); sentinel.AwaitMaster(old)
+//	sentinel.Failover(); sentinel.KillMaster()       // both return the new master
+//	sentinel.DownAfter(time.Second); sentinel.Master().Kill(); sentinel.AwaitMaster(old)
 //	cluster.Failover(master); cluster.NodeTimeout(time.Second); cluster.AwaitTakeover(killed)
 //	cluster.Owner(cluster.Slot(key)); cluster.ReplicaOf(master)
 //	move := cluster.BeginMove(slot, to); move.Key(key); move.End()

@@ -160,14 +160,27 @@ func (s *Sentinel) DownAfter(d time.Duration) {
 // know it.
 func (s *Sentinel) Failover() *Server {
 	s.t.Helper()
-	old := s.Master()
-	await(s.t, "a failover from "+old.Addr()+" comes to an end", func() bool { return s.failOver(s.sentinels[0], old) })
-	master := s.AwaitMaster(old)
+	master := s.promote(s.Master())
 	s.WaitReady()
 	for _, node := range s.nodes {
 		node.conn.close() // a change of its role ends all connections
 	}
 	return master
+}
+
+// KillMaster kills the master, makes the sentinels promote a replica, and returns it when all sentinels know it. They do
+// not have to find out by themselves: DownAfter, short for that, bounds how long a replica may have lost its master too.
+func (s *Sentinel) KillMaster() *Server {
+	s.t.Helper()
+	old := s.Master()
+	old.Kill()
+	return s.promote(old)
+}
+
+func (s *Sentinel) promote(old *Server) *Server {
+	s.t.Helper()
+	await(s.t, "a failover from "+old.Addr()+" comes to an end", func() bool { return s.failOver(s.sentinels[0], old) })
+	return s.AwaitMaster(old)
 }
 
 // failOver makes a sentinel begin a failover unless one is in progress, and reports whether the old master has been
