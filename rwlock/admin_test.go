@@ -60,7 +60,7 @@ func breakEndsALease(w *world) {
 
 // A process that does not renew keeps the lock until its time is over, as it was promised.
 func breakWaitsForTheExpiry(w *world) {
-	holder, waiter, op := w.Process(rwlock.WithTTL(w.Short)), w.Process(), operator(w)
+	holder, waiter, op := w.Process(), w.Process(), operator(w)
 	lease := holder.Take("n", rwlock.Write)
 	hold := w.Inspect("n").Holders[0].Hold
 	ended := watch(lease)
@@ -71,7 +71,7 @@ func breakWaitsForTheExpiry(w *world) {
 	w.UntilOver(lease)
 	w.Release(next.Granted())
 	require.True(w, ended.before(time.Now()))
-	require.Less(w, time.Since(begun), w.Short+testkit.Patience)
+	require.Less(w, time.Since(begun), w.TTL+testkit.Patience)
 }
 
 // A waiter that is broken leaves the queue, and the others move up.

@@ -185,8 +185,7 @@ func TestRefusedReleasesBackOff(t *testing.T) {
 func TestFIFOOfManyProcesses(t *testing.T) {
 	everywhere(t, func(w *world) {
 		const waiters, lockers = 200, 10
-		w.TTL = 10 * time.Second // a busy machine must not drop a waiter
-		held := w.Process().Take("n", rwlock.Write)
+		held := w.Process().Take("n", rwlock.Write, rwlock.WithTTL(time.Hour))
 		var processes []*process
 		for range lockers {
 			processes = append(processes, w.Process())

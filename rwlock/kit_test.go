@@ -45,11 +45,6 @@ func eachInFakeTime[C any](t *testing.T, cases map[string]C, test func(w *world,
 // observed has the world's observer start before the test.
 func observed(test func(w *world)) func(w *world) {
 	return func(w *world) {
-		if w.Mini == nil && len(w.Opts) > 0 { // replicas take their time on a busy machine
-			w.TTL, w.Short = unhurried(5*time.Second), unhurried(4*time.Second)
-		} else if w.Mini == nil {
-			w.TTL, w.Short = unhurried(4*time.Second), unhurried(2*time.Second)
-		}
 		w.Observer()
 		test(w)
 	}
@@ -70,14 +65,6 @@ func onGroup(t *testing.T, group testredis.Deployment, test func(w *world), opts
 	w.Opts = opts
 	w.FlushAll()
 	observed(test)(w)
-}
-
-// unhurried is a time on real servers, or more of it under the race detector, which makes all that runs beside it slow.
-func unhurried(d time.Duration) time.Duration {
-	if testkit.RaceDetector {
-		return d * 5 / 2
-	}
-	return d
 }
 
 // everywhere runs a test in every place. On a real server most of the time is waiting, so they run in parallel.

@@ -15,10 +15,10 @@ import (
 )
 
 func maxHold(w *world) {
-	limit := w.Short * 5 / 2
+	limit := w.TTL * 5 / 4
 	p, q := w.Process(), w.Process()
 	start := time.Now()
-	lease := p.Take("n", rwlock.Write, rwlock.WithTTL(w.Short), rwlock.WithMaxHold(limit))
+	lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(limit))
 	next := q.Queue("n", rwlock.Write)
 	w.UntilOver(lease)
 	over := time.Since(start)
@@ -33,23 +33,23 @@ func maxHold(w *world) {
 	require.Equal(w, "n", loss.Name)
 	require.Positive(w, p.Stats().Renewed, "it lived longer than its TTL")
 	w.Release(next.Granted())
-	w.RequireLess(next.At.Sub(start), limit+w.Short/2, "the hold was given back, not left to expire")
+	w.RequireLess(next.At.Sub(start), limit+w.TTL/2, "the hold was given back, not left to expire")
 	require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)
 }
 
 func withoutRenewal(w *world) {
 	p, q := w.Process(), w.Process()
 	start := time.Now()
-	lease := p.Take("n", rwlock.Write, rwlock.WithTTL(w.Short), rwlock.WithoutRenewal())
+	lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
 	deadline := lease.Deadline()
 	next := q.Queue("n", rwlock.Write)
 	w.UntilOver(lease)
 	over := time.Since(start)
 	require.Equal(w, rwlock.ReasonExpired, w.Loss(lease.Err()).Reason)
-	require.Equal(w, w.Short, w.Loss(lease.Err()).Limit)
+	require.Equal(w, w.TTL, w.Loss(lease.Err()).Limit)
 	if w.Mini != nil {
-		drift := w.Short/100 + 2*time.Millisecond
-		require.Equal(w, w.Short-drift, over)
+		drift := w.TTL/100 + 2*time.Millisecond
+		require.Equal(w, w.TTL-drift, over)
 		require.Equal(w, start.Add(over), deadline)
 	}
 	w.Release(next.Granted())
@@ -60,7 +60,7 @@ func withoutRenewal(w *world) {
 }
 
 func renewedForLong(w *world) {
-	p, q := w.Process(rwlock.WithTTL(w.Short)), w.Process()
+	p, q := w.Process(), w.Process()
 	first := p.Take("n", rwlock.Read)
 	second := p.Take("n", rwlock.Read)
 	deadline := first.Deadline()
@@ -69,7 +69,7 @@ func renewedForLong(w *world) {
 	w.Eventually("both were renewed over several TTLs", func() bool { return p.Stats().Renewed >= 2*3*ttls })
 	for _, lease := range []*rwlock.Lease{first, second} {
 		require.NoError(w, lease.Err())
-		require.Greater(w, lease.Deadline().Sub(deadline), (ttls-1)*w.Short)
+		require.Greater(w, lease.Deadline().Sub(deadline), (ttls-1)*w.TTL)
 	}
 	require.True(w, next.IsWaiting())
 	require.Zero(w, p.Stats().RenewFailed)
@@ -137,7 +137,7 @@ func doRuns(w *world) {
 	err := p.Do(w.Ctx, "n", func(context.Context) error {
 		w.Error("ran without the lock")
 		return nil
-	}, rwlock.WithMaxWait(w.Short/2))
+	}, rwlock.WithMaxWait(w.TTL/2))
 	require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 	w.Release(held)
 }
@@ -156,7 +156,7 @@ func doPanics(w *world) {
 
 func doLoses(w *world) {
 	reason := errors.New("from the section")
-	p := w.Process(rwlock.WithTTL(w.Short))
+	p := w.Process()
 	for _, result := range []error{nil, reason} {
 		err := p.Do(w.Ctx, "n", func(ctx context.Context) error {
 			w.FlushAll()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
@@ -98,7 +97,7 @@ var deployments = []struct {
 	{"Cluster, with a replica", startCluster, []rwlock.Option{withAReplica}},
 }
 
-var withAReplica = rwlock.WithReplicas(1, unhurried(1200*time.Millisecond)) // 3 s, the most, under the race detector
+var withAReplica = rwlock.WithReplicas(1, replicaTimeout)
 
 func startSentinel(t *testing.T, binary string) testredis.Deployment {
 	return testredis.StartSentinel(t, binary)
@@ -343,7 +342,7 @@ func maxWait(w *world) {
 	require.NoError(w, held.Err())
 	w.Release(held)
 
-	quick := q.Take("n", rwlock.Write, rwlock.WithMaxWait(limit))
+	quick := q.Take("n", rwlock.Write, rwlock.WithMaxWait(w.TTL))
 	w.Release(quick)
 	w.OnlyTokensLeft()
 }

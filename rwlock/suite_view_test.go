@@ -175,7 +175,7 @@ func traceTells(w *world) {
 
 func loggerHears(w *world) {
 	var book testkit.Log
-	p, q := w.Process(rwlock.WithTTL(w.Short), book.Option()), w.Process()
+	p, q := w.Process(book.Option()), w.Process()
 	held := q.Take("quiet", rwlock.Write)
 	waiting := p.Queue("quiet", rwlock.Write)
 	w.Release(held)

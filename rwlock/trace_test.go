@@ -249,7 +249,7 @@ func TestAPlannedEndIsNotCountedAsLost(t *testing.T) {
 		var d testkit.Trace
 		j := new(testkit.Log)
 		p := w.Process(d.Option(), j.Option())
-		lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal(), rwlock.WithTTL(w.Short))
+		lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
 		w.UntilOver(lease)
 		require.Equal(w, rwlock.ReasonExpired, w.Loss(lease.Err()).Reason)
 		w.Eventually("it is reported", func() bool { return d.Last("expired") != nil })

@@ -35,7 +35,6 @@ type World struct {
 	Group   testredis.Deployment // the real servers, where a client finds them by other means than one address each
 
 	TTL   time.Duration   // of every process that has no other: longer than a busy machine stands still
-	Short time.Duration   // for a lease that a test lets end
 	Opts  []rwlock.Option // of every process
 	Net   Net             // of every process
 	Twice bool            // every script of the processes made from now on runs twice
@@ -108,7 +107,7 @@ func OnGroup(t *testing.T, group testredis.Deployment) *World {
 func newWorld(t *testing.T) *World {
 	salted := &saltedScripts{digests: make(map[string]scripts.Name)}
 	return &World{
-		T: t, Ctx: t.Context(), TTL: DefaultTTL, Short: DefaultTTL, scripts: salted, founded: make(map[string]bool),
+		T: t, Ctx: t.Context(), TTL: DefaultTTL, scripts: salted, founded: make(map[string]bool),
 	}
 }
 
