@@ -168,8 +168,8 @@ func (s *Sentinel) Failover() *Server {
 	return master
 }
 
-// KillMaster kills the master, makes the sentinels promote a replica, and returns it when all sentinels know it. They do
-// not have to find out by themselves: DownAfter, short for that, bounds how long a replica may have lost its master too.
+// KillMaster kills the master, has the sentinels promote a replica, and returns it when all sentinels know it. It does
+// not wait for them to find out: a short DownAfter bounds how long a replica may have lost its master, too.
 func (s *Sentinel) KillMaster() *Server {
 	s.t.Helper()
 	old := s.Master()
