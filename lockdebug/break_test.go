@@ -18,6 +18,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/lockdebug"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -45,9 +46,7 @@ func startOperated(t *testing.T) *operated {
 
 func (o *operated) take(name string) *rwlock.Lease {
 	o.Helper()
-	lease, err := o.app.Lock(o.Context(), name)
-	require.NoError(o, err)
-	return lease
+	return expect.NoError(o.app.Lock(o.Context(), name)).In(o)
 }
 
 // do sends a request and returns its answer.
@@ -59,11 +58,9 @@ func (o *operated) do(method, query string, form url.Values, headers ...string) 
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	answer, err := http.DefaultClient.Do(request)
-	require.NoError(o, err)
+	answer := expect.NoError(http.DefaultClient.Do(request)).In(o)
 	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(o, err)
+	text := expect.NoError(io.ReadAll(answer.Body)).In(o)
 	require.Equal(o, "DENY", answer.Header.Get("X-Frame-Options"))
 	require.Contains(o, answer.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
 	return answer.StatusCode, string(text)
@@ -202,8 +199,7 @@ func TestOperatorRefuses(t *testing.T) {
 func TestOperatorNeedNotWait(t *testing.T) {
 	t.Parallel()
 	o := startOperated(t)
-	lease, err := o.app.Lock(o.Context(), "n", rwlock.WithoutRenewal(), rwlock.WithTTL(10*time.Second))
-	require.NoError(t, err)
+	lease := expect.NoError(o.app.Lock(o.Context(), "n", rwlock.WithoutRenewal(), rwlock.WithTTL(10*time.Second))).In(t)
 	status, body := o.do(http.MethodPost, "", o.form("n", lease.Owner()))
 	require.Equal(t, http.StatusAccepted, status, body)
 	require.Contains(t, body, "It stands until")

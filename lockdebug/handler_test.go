@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/lockdebug"
@@ -208,11 +209,9 @@ func TestHead(t *testing.T) {
 	client := server.Client()
 	defer client.CloseIdleConnections()
 	for _, query := range []string{"", "?format=json"} {
-		get, err := client.Get(server.URL + query)
-		require.NoError(t, err)
+		get := expect.NoError(client.Get(server.URL + query)).In(t)
 		_ = get.Body.Close()
-		head, err := client.Head(server.URL + query)
-		require.NoError(t, err)
+		head := expect.NoError(client.Head(server.URL + query)).In(t)
 		require.NoError(t, head.Body.Close())
 		require.Equal(t, http.StatusOK, head.StatusCode)
 		require.Equal(t, get.Header.Get("Content-Type"), head.Header.Get("Content-Type"))
@@ -403,12 +402,10 @@ func FuzzPageEscapesEveryValue(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	plain, err := lockdebug.Render("word")
-	require.NoError(f, err)
+	plain := expect.NoError(lockdebug.Render("word")).In(f)
 	want := structureOf(plain)
 	f.Fuzz(func(t *testing.T, value string) {
-		got, err := lockdebug.Render("x" + value)
-		require.NoError(t, err)
+		got := expect.NoError(lockdebug.Render("x" + value)).In(t)
 		require.Equal(t, want, structureOf(got))
 		inSearch := strings.Count(value, "\u202e") // which is for the user to edit
 		require.Equal(t, inSearch, strings.Count(string(got), "\u202e"))

@@ -20,6 +20,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/lockdebug"
@@ -44,9 +45,7 @@ func TestPageInABrowser(t *testing.T) {
 	q := testkit.Dial(t, redis.Addr(), rueidis.ClientOption{}, rwlock.WithMeta("batch-2:815"))
 	ctx := t.Context()
 	take := func(l *rwlock.Locker, name string, opts ...rwlock.LockOption) *rwlock.Lease {
-		lease, err := l.Lock(ctx, name, opts...)
-		require.NoError(t, err)
-		return lease
+		return expect.NoError(l.Lock(ctx, name, opts...)).In(t)
 	}
 	take(p, "orders:"+strings.Repeat("long-", 40), rwlock.WithMeta(hostile))
 	wanted := take(q, "report:2026")
@@ -381,8 +380,7 @@ func (b *browser) call(method string, params object, result any) {
 // tryCall is call, and returns the error of the method instead of failing the test.
 func (b *browser) tryCall(method string, params object, result any) (failure string) {
 	b.Helper()
-	text, err := json.Marshal(params)
-	require.NoError(b, err)
+	text := expect.NoError(json.Marshal(params)).In(b)
 	answer := make(chan message, 1)
 	b.mu.Lock()
 	require.NotNil(b, b.answers, "the browser has ended")
@@ -390,10 +388,8 @@ func (b *browser) tryCall(method string, params object, result any) (failure str
 	m := message{ID: b.calls, Method: method, Params: text, SessionID: b.session}
 	b.answers[m.ID] = answer
 	b.mu.Unlock()
-	text, err = json.Marshal(m)
-	require.NoError(b, err)
-	_, err = b.to.Write(append(text, 0))
-	require.NoError(b, err)
+	text = expect.NoError(json.Marshal(m)).In(b)
+	expect.NoError(b.to.Write(append(text, 0))).In(b)
 	select {
 	case got, ok := <-answer:
 		require.True(b, ok, "%s: the browser has ended", method)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/locktest"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -52,20 +53,16 @@ func TestHoldIsInTheWay(t *testing.T) {
 // holders take the lock "a" in every form, and return the context that ends with it and what gives the lock back.
 var holders = map[string]func(*testing.T, *locktest.Locker) (context.Context, func(context.Context) error){
 	"Lock": func(t *testing.T, l *locktest.Locker) (context.Context, func(context.Context) error) {
-		lease, err := l.Lock(t.Context(), "a")
-		require.NoError(t, err)
+		lease := expect.NoError(l.Lock(t.Context(), "a")).In(t)
 		return lease.Context(t.Context()), lease.Release
 	},
 	"RLock": func(t *testing.T, l *locktest.Locker) (context.Context, func(context.Context) error) {
-		lease, err := l.RLock(t.Context(), "a")
-		require.NoError(t, err)
+		lease := expect.NoError(l.RLock(t.Context(), "a")).In(t)
 		return lease.Context(t.Context()), lease.Release
 	},
 	"RLock of two": func(t *testing.T, l *locktest.Locker) (context.Context, func(context.Context) error) {
-		first, err := l.RLock(t.Context(), "a")
-		require.NoError(t, err)
-		second, err := l.Another().RLock(t.Context(), "a")
-		require.NoError(t, err)
+		first := expect.NoError(l.RLock(t.Context(), "a")).In(t)
+		second := expect.NoError(l.Another().RLock(t.Context(), "a")).In(t)
 		return first.Context(second.Context(t.Context())), second.Release
 	},
 	"RWMutex": func(t *testing.T, l *locktest.Locker) (context.Context, func(context.Context) error) {
@@ -94,9 +91,7 @@ func TestLoseEndsEveryHold(t *testing.T) {
 					locks.Lose("a")
 					require.ErrorIs(t, context.Cause(ctx), rwlock.ErrLost)
 					require.ErrorIs(t, release(t.Context()), rwlock.ErrLost)
-					state, err := locks.Inspect(t.Context(), "a")
-					require.NoError(t, err)
-					require.Empty(t, state.Holders)
+					require.Empty(t, expect.NoError(locks.Inspect(t.Context(), "a")).In(t).Holders)
 				}
 			})
 		})
@@ -107,8 +102,7 @@ func TestLoseEndsEveryHold(t *testing.T) {
 func TestLoseTakesNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := locktest.New(t)
-		_, err := locks.Lock(t.Context(), "a")
-		require.NoError(t, err)
+		expect.NoError(locks.Lock(t.Context(), "a")).In(t)
 		begun := time.Now()
 		locks.Lose("a")
 		require.Less(t, time.Since(begun), 100*time.Millisecond)
@@ -143,10 +137,9 @@ func TestOptions(t *testing.T) {
 func TestAdvanceIsAPause(t *testing.T) {
 	inBothTimes(t, func(t *testing.T) {
 		locks := locktest.New(t)
-		lease, err := locks.Lock(t.Context(), "a")
-		require.NoError(t, err)
+		lease := expect.NoError(locks.Lock(t.Context(), "a")).In(t)
 		locks.Advance(5 * time.Second)
-		_, err = locks.Another().TryLock(t.Context(), "a")
+		_, err := locks.Another().TryLock(t.Context(), "a")
 		require.ErrorIs(t, err, rwlock.ErrNotAcquired)
 		locks.Advance(6 * time.Second)
 		next := locks.Hold("a")
@@ -180,9 +173,7 @@ func TestAdvanceLetsAWaiterIn(t *testing.T) {
 
 		locks.Hold("b")
 		time.Sleep(2 * time.Second) // the server's clock goes on
-		state, err := locks.Inspect(t.Context(), "b")
-		require.NoError(t, err)
-		require.LessOrEqual(t, state.Holders[0].Remaining, 8*time.Second)
+		require.LessOrEqual(t, expect.NoError(locks.Inspect(t.Context(), "b")).In(t).Holders[0].Remaining, 8*time.Second)
 	})
 }
 
@@ -192,17 +183,13 @@ func TestOtherProcessesAreNotReported(t *testing.T) {
 	locks := locktest.New(t, rwlock.WithTrace(&rwlock.Trace{
 		Acquired: func(_ context.Context, e rwlock.TraceEvent) { acquired <- e.Name },
 	}))
-	_, err := locks.Another(rwlock.WithMeta("second")).Lock(t.Context(), "a")
-	require.NoError(t, err)
+	expect.NoError(locks.Another(rwlock.WithMeta("second")).Lock(t.Context(), "a")).In(t)
 	locks.Hold("b")
-	_, err = locks.Lock(t.Context(), "c")
-	require.NoError(t, err)
+	expect.NoError(locks.Lock(t.Context(), "c")).In(t)
 	require.Equal(t, "c", <-acquired)
 	require.EqualValues(t, 1, locks.Stats().Acquired)
 	require.Equal(t, rwlock.FailedStats{Contended: 1}, locks.Stats().Failed)
-	state, err := locks.Inspect(t.Context(), "a")
-	require.NoError(t, err)
-	require.Equal(t, "second", state.Holders[0].Meta)
+	require.Equal(t, "second", expect.NoError(locks.Inspect(t.Context(), "a")).In(t).Holders[0].Meta)
 }
 
 // failing is a test that may fail without failing the test that runs it.

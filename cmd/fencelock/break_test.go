@@ -19,9 +19,9 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
-	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -46,14 +46,12 @@ func TestBreak(t *testing.T) {
 		return true
 	}, testkit.Patience, time.Millisecond)
 
-	got := fencelock(t, at, "break", "orders", "-hold", waiter, "-reason", "wrong version", "-by", "ann", patience)
-	require.Zero(t, got.status, got.errs)
+	got := exits(t, statusOK, at, "break", "orders", "-hold", waiter, "-reason", "wrong version", "-by", "ann", patience)
 	require.Contains(t, got.out, waiter+" is gone")
 	by := testkit.As[*rwlock.BrokenError](t, <-ended)
 	require.Equal(t, &rwlock.BrokenError{By: "ann", Why: "wrong version"}, by)
 
-	got = fencelock(t, at, "break", "orders", "-token", "7", "-reason", "none", patience)
-	require.Equal(t, statusNo, got.status, got.errs)
+	got = exits(t, statusNo, at, "break", "orders", "-token", "7", "-reason", "none", patience)
 	require.Contains(t, got.errs, "has the token 7")
 	got = fencelock(t, at, "break", "orders", "-token", held.Token().String(), "-reason", "stuck", "-now", patience)
 	require.Zero(t, got.status, got.errs)
@@ -61,8 +59,7 @@ func TestBreak(t *testing.T) {
 	require.ErrorIs(t, held.Renew(t.Context()), rwlock.ErrLost)
 	require.ErrorAs(t, held.Err(), &by)
 	require.Contains(t, by.By, "@")
-	got = fencelock(t, at, "break", "orders", "-hold", waiter, "-reason", "again", patience)
-	require.Equal(t, statusNo, got.status)
+	got = exits(t, statusNo, at, "break", "orders", "-hold", waiter, "-reason", "again", patience)
 
 	for _, words := range []string{
 		"break orders -reason x", "break orders -hold x", "break orders -hold x -token 1 -reason x",
@@ -82,8 +79,7 @@ func TestBreakWaits(t *testing.T) {
 	at := "REDIS_URL=redis://" + server.Addr()
 	app := application(t, server.Option())
 	left := hold(t, app, "report")
-	state, err := app.Inspect(t.Context(), "report")
-	require.NoError(t, err)
+	state := expect.NoError(app.Inspect(t.Context(), "report")).In(t)
 	hold := state.Holders[0].Hold
 	for _, by := range [][]string{
 		{"-hold", hold}, {"-token", left.Token().String()}, {"-token", left.Token().String()}, // which it keeps
@@ -100,8 +96,7 @@ func TestBreakWaits(t *testing.T) {
 		require.Equal(t, statusFailed, <-ended)
 		require.Regexp(t, `it stands until its process gives it back, for (59m|1h)\S+ at most`, errs.String())
 	}
-	got := fencelock(t, at, "break", "report", "-reason", "down", "-hold", hold, "-for", "1s", patience)
-	require.Equal(t, statusFailed, got.status)
+	got := exits(t, statusFailed, at, "break", "report", "-reason", "down", "-hold", hold, "-for", "1s", patience)
 	require.Contains(t, got.errs, "it stands until")
 	require.Contains(t, fencelock(t, at, "inspect", "report", patience).out, left.Token().String()+", broken")
 	require.NoError(t, left.Err())
@@ -114,8 +109,7 @@ func TestBreakOfAnRWMutex(t *testing.T) {
 	app := application(t, server.Option())
 	mu := app.RWMutex("orders")
 	require.NoError(t, mu.Lock(t.Context()))
-	state, err := app.Inspect(t.Context(), "orders")
-	require.NoError(t, err)
+	state := expect.NoError(app.Inspect(t.Context(), "orders")).In(t)
 	holder := state.Holders[0]
 	breaks := func(by ...string) ran {
 		words := []string{"break", "orders", "-reason", "stuck", "-addr", server.Addr(), patience}
@@ -152,14 +146,11 @@ func TestServe(t *testing.T) {
 
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func(host string) (status int, body string) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-		require.NoError(t, err)
+		request := expect.NoError(http.NewRequestWithContext(ctx, http.MethodGet, address, nil)).In(t)
 		request.Host = host
-		answer, err := client.Do(request)
-		require.NoError(t, err)
+		answer := expect.NoError(client.Do(request)).In(t)
 		defer func() { _ = answer.Body.Close() }()
-		text, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
+		text := expect.NoError(io.ReadAll(answer.Body)).In(t)
 		return answer.StatusCode, string(text)
 	}
 	for _, host := range []string{"", "localhost", "localhost:8379", "127.0.0.1", "[::1]:8379", "[::1]"} {
@@ -182,8 +173,7 @@ func TestServeRefusesBadAddresses(t *testing.T) {
 	t.Parallel()
 	redis := miniredis.RunT(t)
 	for _, listen := range []string{"no address", "127.0.0.1:99999", redis.Addr()} {
-		got := fencelock(t, "serve", "-listen", listen, "-addr", redis.Addr(), patience)
-		require.Equal(t, statusUsage, got.status)
+		got := exits(t, statusUsage, "serve", "-listen", listen, "-addr", redis.Addr(), patience)
 		require.Contains(t, got.errs, "fencelock serve: -listen "+listen)
 	}
 }
@@ -214,8 +204,7 @@ func TestServeIsAskedForByItsAddress(t *testing.T) {
 func unknownIn(t *testing.T, cause string, at ...string) {
 	t.Helper()
 	for _, words := range []string{"inspect orders", "inspect orders -json", "break orders -token 1 -reason x"} {
-		got := fencelock(t, append(strings.Fields(words), at...)...)
-		require.Equal(t, statusFailed, got.status, "%s: %s%s", words, got.out, got.errs)
+		got := exits(t, statusFailed, append(strings.Fields(words), at...)...)
 		require.Contains(t, got.errs, cause, words)
 		require.NotContains(t, got.out, "free")
 		switch words {
@@ -241,8 +230,7 @@ func TestUnknownIsNotFree(t *testing.T) {
 	weak := []string{at, "-user=weak", "-password=pw", patience}
 	unknownIn(t, "NOPERM", weak...)
 	for _, flags := range []string{"", "-waiting", "-older-than=2h"} { // it may be such a lock
-		got := fencelock(t, append(strings.Fields("list "+flags), weak...)...)
-		require.Equal(t, statusFailed, got.status)
+		got := exits(t, statusFailed, append(strings.Fields("list "+flags), weak...)...)
 		require.Regexp(t, `(?m)^orders +unknown +- +- +- +0 +- +-$`, got.out)
 		require.Contains(t, got.errs, "NOPERM")
 	}
@@ -253,8 +241,7 @@ func TestUnknownIsNotFree(t *testing.T) {
 	commandOn(t, server, "REPLICAOF", "127.0.0.1", "1")
 	unknownIn(t, "the server is a replica", at, patience)
 	for _, prefix := range []string{"", "none"} {
-		got := fencelock(t, "list", at, patience, "-prefix", prefix)
-		require.Equal(t, statusFailed, got.status)
+		got := exits(t, statusFailed, "list", at, patience, "-prefix", prefix)
 		require.Contains(t, got.errs, "the server is a replica")
 		require.NotContains(t, got.errs, "is in use")
 	}
@@ -262,21 +249,8 @@ func TestUnknownIsNotFree(t *testing.T) {
 
 func TestUnknownWithoutAQuorum(t *testing.T) {
 	t.Parallel()
-	var addrs []string
-	var servers []*testredis.Server
-	for range 3 {
-		s := testredis.StartBinary(t, binary(t))
-		servers, addrs = append(servers, s), append(addrs, s.Addr())
-	}
-	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-	require.NoError(t, err)
-	for _, c := range clients {
-		t.Cleanup(c.Close)
-	}
-	testkit.FoundLongAgo(t, clients, rwlock.WithTTL(time.Hour))
-	app, err := redlock.New(clients, rwlock.WithTTL(time.Hour), testredis.Patience())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = app.Close() })
+	servers, addrs := startThree(t)
+	app := applicationOver(t, addrs)
 	hold(t, app, "orders")
 	require.Eventually(t, func() bool { // the last master may be later
 		state, err := app.Inspect(t.Context(), "orders")
@@ -287,8 +261,7 @@ func TestUnknownWithoutAQuorum(t *testing.T) {
 	servers[1].Kill()
 	at := "-addr=" + strings.Join(addrs, ",")
 	unknownIn(t, "no quorum: 1 of the 2 masters", at, patience)
-	got := fencelock(t, "list", at, patience)
-	require.Equal(t, statusFailed, got.status)
+	got := exits(t, statusFailed, "list", at, patience)
 	require.Regexp(t, `(?m)^orders +unknown `, got.out)
 	require.Contains(t, got.errs, "no quorum: 1 of the 2 masters")
 }
@@ -304,9 +277,7 @@ func TestTerminal(t *testing.T) {
 		"\U000e0001\xff":    `\udb40\udc01\xff`,
 	} {
 		var out bytes.Buffer
-		n, err := terminal{&out}.Write([]byte(text))
-		require.NoError(t, err)
-		require.Equal(t, len(text), n)
+		require.Equal(t, len(text), expect.NoError(terminal{&out}.Write([]byte(text))).In(t))
 		require.Equal(t, shown, out.String())
 	}
 	var out bytes.Buffer
@@ -338,9 +309,7 @@ func TestBoundedConn(t *testing.T) {
 		return string(got), err
 	}
 	for size := 1; size < len(good); size += 3 {
-		got, err := read(good, size)
-		require.NoError(t, err)
-		require.Equal(t, good, got)
+		require.Equal(t, good, expect.NoError(read(good, size)).In(t))
 		for header, says := range map[string]string{
 			"*4611686018427387904":        "a list of 4611686018427387904 elements",
 			"*2000000000":                 "a list of 2000000000 elements",
@@ -373,8 +342,7 @@ func TestTables(t *testing.T) {
 	tick := hold(t, app, "tick", rwlock.WithMinHold(time.Hour))
 	require.NoError(t, tick.Release(t.Context()))
 	first := func(flags string) string {
-		got := fencelock(t, append(strings.Fields("list "+flags), at, patience)...)
-		require.Zero(t, got.status, got.errs)
+		got := exits(t, statusOK, append(strings.Fields("list "+flags), at, patience)...)
 		lines := strings.Split(got.out, "\n")
 		return strings.Fields(lines[1])[0]
 	}
@@ -400,6 +368,5 @@ func TestTables(t *testing.T) {
 	require.Contains(t, got.out, `"ended":true`)
 	got = fencelock(t, "watch", "tick", at, patience, "-for", "1s")
 	require.Regexp(t, `  ended    write  \S+  \S+, stands for its minimum, (59m|1h)`, got.out)
-	got = fencelock(t, "break", "tick", at, patience, "-token", tick.Token().String(), "-reason", "x")
-	require.Equal(t, statusNo, got.status, got.errs)
+	got = exits(t, statusNo, "break", "tick", at, patience, "-token", tick.Token().String(), "-reason", "x")
 }

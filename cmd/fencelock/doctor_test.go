@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
@@ -67,26 +68,22 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	at := "REDIS_URL=redis://" + server.Addr()
 	asUser := "REDIS_URL=redis://locks:secret@" + server.Addr()
 
-	got := fencelock(t, at, "doctor", patience)
-	require.Zero(t, got.status, got.out)
+	got := exits(t, statusOK, at, "doctor", patience)
 	for _, check := range []string{"latency", "version", "scripts", "rights", "messages", "eviction", "role", "clock"} {
 		finds(t, got, "ok", check, "", "")
 	}
 	require.NotContains(t, got.out, "->")
 
 	commandOn(t, server, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	got = fencelock(t, at, "doctor", patience)
-	require.Equal(t, statusNo, got.status)
+	got = exits(t, statusNo, at, "doctor", patience)
 	finds(t, got, "warning", "eviction", "allkeys-lru", "noeviction")
 	commandOn(t, server, "CONFIG", "SET", "maxmemory", "100mb")
-	got = fencelock(t, at, "doctor", patience, "-json")
-	require.Equal(t, statusFailed, got.status)
+	got = exits(t, statusFailed, at, "doctor", patience, "-json")
 	require.Contains(t, got.out, `"level":"error"`)
 	commandOn(t, server, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 	commandOn(t, server, aclLine(t, testkit.ACLEachServer)...)
-	got = fencelock(t, asUser, "doctor", patience)
-	require.Zero(t, got.status, got.out)
+	got = exits(t, statusOK, asUser, "doctor", patience)
 	finds(t, got, "ok", "rights", "+scan", "ACL SETUSER locks")
 	finds(t, got, "ok", "rights", "may do all that locks need", "")
 
@@ -119,8 +116,7 @@ func TestDoctorFindsAReplica(t *testing.T) {
 	t.Parallel()
 	master, replica := testredis.StartBinary(t, binary(t)), testredis.StartBinary(t, binary(t))
 	replica.ReplicaOf(master)
-	got := fencelock(t, "doctor", "-addr", replica.Addr(), patience)
-	require.Equal(t, statusFailed, got.status)
+	got := exits(t, statusFailed, "doctor", "-addr", replica.Addr(), patience)
 	finds(t, got, "error", "role", "replica of "+master.Addr(), "its master")
 	got = fencelock(t, "doctor", "-addr", master.Addr(), patience)
 	finds(t, got, "ok|warning", "replicas", replica.Addr(), "")
@@ -133,8 +129,7 @@ func TestNoServer(t *testing.T) {
 	tls := testredis.StartTLS(t, binary(t))
 	other := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(other.Close)
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	silent := expect.NoError(net.Listen("tcp", "127.0.0.1:0")).In(t)
 	t.Cleanup(func() { require.NoError(t, silent.Close()) })
 	for _, c := range []struct {
 		flags, says, advice string
@@ -159,15 +154,13 @@ func TestNoServer(t *testing.T) {
 				within = "-timeout=1s"
 			}
 			for _, sub := range []string{"list", "inspect x", "watch x", "doctor"} {
-				got := fencelock(t, strings.Fields(sub+" "+within+" "+c.flags)...)
-				require.Equal(t, c.status, got.status, "%s: %s%s", sub, got.out, got.errs)
+				got := exits(t, c.status, strings.Fields(sub+" "+within+" "+c.flags)...)
 				require.Contains(t, got.out+got.errs, c.says)
 				require.Contains(t, got.out+got.errs, c.advice, sub)
 			}
 		})
 	}
-	got := fencelock(t, "FENCELOCK_PASSWORD=right", "doctor", "-addr", server.Addr(), patience)
-	require.Zero(t, got.status, got.out+got.errs)
+	exits(t, statusOK, "FENCELOCK_PASSWORD=right", "doctor", "-addr", server.Addr(), patience)
 }
 
 // A server that refuses every lock is in no order, however well it answers. What doctor sends writes nothing.
@@ -188,9 +181,7 @@ func TestDoctorFindsAServerThatTakesNoWrites(t *testing.T) {
 	require.NotEqual(t, statusFailed, got.status, got.out)
 	finds(t, got, "ok", "writes", "accepted", "")
 	finds(t, got, "ok", "persistence", "", "")
-	keys, err := server.Command("DBSIZE")
-	require.NoError(t, err)
-	require.Zero(t, keys)
+	require.Zero(t, expect.NoError(server.Command("DBSIZE")).In(t))
 
 	commandOn(t, server, "CONFIG", "SET", "maxmemory", "1")
 	refused("OOM", "raise maxmemory")
@@ -200,8 +191,7 @@ func TestDoctorFindsAServerThatTakesNoWrites(t *testing.T) {
 	commandOn(t, server, "CONFIG", "SET", "min-replicas-to-write", "0")
 
 	commandOn(t, server, "CLIENT", "PAUSE", "3600000", "WRITE")
-	got = fencelock(t, "doctor", "-addr", server.Addr(), "-timeout=1s")
-	require.Equal(t, statusFailed, got.status, got.out)
+	got = exits(t, statusFailed, "doctor", "-addr", server.Addr(), "-timeout=1s")
 	finds(t, got, "error", "scripts", "no reply in 1s", "CLIENT UNPAUSE")
 	commandOn(t, server, "CLIENT", "UNPAUSE")
 
@@ -219,8 +209,7 @@ func TestDoctorFindsAServerThatTakesNoWrites(t *testing.T) {
 func TestDoctorFindsAClusterWithoutSlots(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartBinary(t, binary(t), "--cluster-enabled", "yes")
-	got := fencelock(t, "doctor", "-cluster", "-addr", server.Addr(), patience)
-	require.Equal(t, statusFailed, got.status, got.out+got.errs)
+	got := exits(t, statusFailed, "doctor", "-cluster", "-addr", server.Addr(), patience)
 	require.Contains(t, got.out, "no node has slots")
 	require.Contains(t, got.out, "--cluster check")
 }
@@ -271,6 +260,14 @@ func fencelock(t *testing.T, words ...string) ran {
 	return ran{status, out.String(), errs.String()}
 }
 
+// exits is fencelock with words that have to end with this status.
+func exits(t *testing.T, status int, words ...string) ran {
+	t.Helper()
+	got := fencelock(t, words...)
+	require.Equal(t, status, got.status, "%q: %s%s", words, got.out, got.errs)
+	return got
+}
+
 const patience = "-timeout=20s" // a busy machine is slow
 
 // application is a process that holds locks and is down since: nothing renews what it has left.
@@ -291,8 +288,7 @@ func binary(t *testing.T) string {
 
 func commandOn(t *testing.T, server *testredis.Server, args ...string) {
 	t.Helper()
-	_, err := server.Command(args...)
-	require.NoError(t, err, "%v", args)
+	expect.NoError(server.Command(args...)).In(t, "%v", args)
 }
 
 func TestUsage(t *testing.T) {
@@ -328,15 +324,13 @@ func TestUsage(t *testing.T) {
 		{"REDIS_URL=redis://a/x list", statusUsage, "number of a database"},
 		{"REDIS_URL=redis://a?addr=%x list", statusUsage, "follows the question mark"},
 	} {
-		got := fencelock(t, strings.Fields(c.words)...)
-		require.Equal(t, c.status, got.status, "%s: %s", c.words, got.errs)
+		got := exits(t, c.status, strings.Fields(c.words)...)
 		require.Contains(t, got.out+got.errs, c.says, c.words)
 		if c.status == statusOK {
 			require.Empty(t, got.errs, c.words)
 		}
 	}
-	got := fencelock(t, "REDIS_URL=redis://u:top%secret@a", "list")
-	require.Equal(t, statusUsage, got.status)
+	got := exits(t, statusUsage, "REDIS_URL=redis://u:top%secret@a", "list")
 	require.NotContains(t, got.errs, "secret")
 }
 

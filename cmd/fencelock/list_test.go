@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -35,9 +36,7 @@ func queue(t *testing.T, l *rwlock.Locker, name string, opts ...rwlock.LockOptio
 
 func hold(t *testing.T, l *rwlock.Locker, name string, opts ...rwlock.LockOption) *rwlock.Lease {
 	t.Helper()
-	lease, err := l.Lock(t.Context(), name, opts...)
-	require.NoError(t, err)
-	return lease
+	return expect.NoError(l.Lock(t.Context(), name, opts...)).In(t)
 }
 
 func TestOneRedis(t *testing.T) {
@@ -46,14 +45,12 @@ func TestOneRedis(t *testing.T) {
 	app := application(t, server.Option())
 	orders := hold(t, app, "orders", rwlock.WithMeta("web-1"))
 	queue(t, app, "orders", rwlock.WithMeta("web-2"))
-	_, err := app.RLock(t.Context(), "report", rwlock.WithMeta("\x1b[31mred\ttab"))
-	require.NoError(t, err)
+	expect.NoError(app.RLock(t.Context(), "report", rwlock.WithMeta("\x1b[31mred\ttab"))).In(t)
 	free := hold(t, app, "free")
 	require.NoError(t, free.Release(t.Context()))
 	at := "REDIS_URL=redis://" + server.Addr()
 
-	all := fencelock(t, at, "list", patience)
-	require.Zero(t, all.status, all.errs)
+	all := exits(t, statusOK, at, "list", patience)
 	require.Regexp(t, `(?m)^NAME +MODE +HOLDER +HELD +LEFT +TOKEN +WAITING +LONGEST$`, all.out)
 	require.Regexp(t, `(?m)^orders +write +web-1 +\S+ +(59m|1h)\S+ +`+orders.Token().String()+` +1 +\S+$`, all.out)
 	require.Regexp(t, `(?m)^report +read +"\\x1b\[31mred\\ttab" .* - +-$`, all.out)
@@ -71,8 +68,7 @@ func TestOneRedis(t *testing.T) {
 		{"-keys other", "", "orders"},
 		{"-db 1", "", "orders"},
 	} {
-		got := fencelock(t, append([]string{at, "list", patience}, strings.Fields(c.flags)...)...)
-		require.Zero(t, got.status, "%s: %s", c.flags, got.errs)
+		got := exits(t, statusOK, append([]string{at, "list", patience}, strings.Fields(c.flags)...)...)
 		require.Contains(t, got.out, c.contains, c.flags)
 		require.NotContains(t, got.out, c.lacks, c.flags)
 	}
@@ -87,16 +83,13 @@ func TestOneRedis(t *testing.T) {
 	require.Equal(t, "web-1", state.Holders[0].Meta)
 	require.Equal(t, "web-2", state.Waiters[0].Meta)
 
-	got = fencelock(t, at, "inspect", "orders", patience)
-	require.Zero(t, got.status, got.errs)
+	got = exits(t, statusOK, at, "inspect", "orders", patience)
 	require.Contains(t, got.out, "orders: held for write, token "+orders.Token().String())
 	require.Contains(t, got.out, state.Holders[0].Hold)
 	require.Contains(t, got.out, state.Waiters[0].Hold)
-	got = fencelock(t, at, "inspect", patience, "free", "-json")
-	require.Equal(t, statusNo, got.status)
+	got = exits(t, statusNo, at, "inspect", patience, "free", "-json")
 	require.Contains(t, got.out, `"holders":[]`)
-	got = fencelock(t, at, "inspect", "never", patience)
-	require.Equal(t, statusNo, got.status)
+	got = exits(t, statusNo, at, "inspect", "never", patience)
 	require.Contains(t, got.errs, `under the keys "fencelock:*" in database 0 of `+server.Addr()+" (-keys, -db, -addr)")
 	for flags, says := range map[string]string{
 		"-keys other -db 1":  `no lock is in use under the keys "other:*" in database 1 of ` + server.Addr(),
@@ -104,8 +97,7 @@ func TestOneRedis(t *testing.T) {
 		"-older-than 1h":     `2 locks are in use, but none is such a lock, under`,
 		"-waiting -prefix r": `1 lock is in use, but it is not such a lock, under`,
 	} {
-		got = fencelock(t, append([]string{at, "list", patience}, strings.Fields(flags)...)...)
-		require.Zero(t, got.status)
+		got = exits(t, statusOK, append([]string{at, "list", patience}, strings.Fields(flags)...)...)
 		require.Contains(t, got.errs, says)
 	}
 }
@@ -117,13 +109,11 @@ func TestListOfReaders(t *testing.T) {
 	app := application(t, server.Option())
 	var tokens []string
 	for _, meta := range []string{"first", "second"} {
-		lease, err := app.RLock(t.Context(), "report", rwlock.WithMeta(meta))
-		require.NoError(t, err)
+		lease := expect.NoError(app.RLock(t.Context(), "report", rwlock.WithMeta(meta))).In(t)
 		tokens = append(tokens, lease.Token().String())
 	}
 	list := func() string {
-		got := fencelock(t, "list", "-addr", server.Addr(), patience)
-		require.Zero(t, got.status, got.errs)
+		got := exits(t, statusOK, "list", "-addr", server.Addr(), patience)
 		return got.out
 	}
 	require.NotEqual(t, tokens[0], tokens[1])
@@ -137,13 +127,12 @@ func TestListOfReaders(t *testing.T) {
 // breakForAMoment breaks the i-th holder of a process that hears nothing, and gives up the wait.
 func breakForAMoment(t *testing.T, l *rwlock.Locker, name string, i int) {
 	t.Helper()
-	state, err := l.Inspect(t.Context(), name)
-	require.NoError(t, err)
+	state := expect.NoError(l.Inspect(t.Context(), name)).In(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- l.Break(ctx, name, state.Holders[i].Hold, "stuck") }()
 	require.Eventually(t, func() bool {
-		state, err = l.Inspect(t.Context(), name)
+		state, err := l.Inspect(t.Context(), name)
 		return err == nil && state.Holders[i].Broken
 	}, testkit.Patience, time.Millisecond)
 	cancel()
@@ -177,8 +166,7 @@ func TestWatch(t *testing.T) {
 	<-ended
 	require.Equal(t, 5, strings.Count(out.String(), "\n"), out.String())
 
-	got := fencelock(t, "watch", "orders", "-every", "0s")
-	require.Equal(t, statusUsage, got.status)
+	exits(t, statusUsage, "watch", "orders", "-every", "0s")
 }
 
 // A reader's line has its own token, and a hold whose time is over is told from one that was given back.
@@ -240,62 +228,61 @@ func TestEveryDeployment(t *testing.T) {
 		require.NotContains(t, got.out, "error", got.errs)
 		require.Equal(t, 3, strings.Count(got.out, "messages     arrive"), got.out)
 		require.Equal(t, 3, strings.Count(got.out, "replicas     127.0.0.1:"), got.out)
-		got = fencelock(t, "doctor", patience, "-addr", c.Nodes()[0].Addr())
-		require.Equal(t, statusUsage, got.status)
+		got = exits(t, statusUsage, "doctor", patience, "-addr", c.Nodes()[0].Addr())
 		require.Contains(t, got.errs, "is a node of a Cluster; -cluster needs a user that may run CLUSTER SLOTS")
 		require.Contains(t, got.errs, "-> add -cluster")
 	})
 }
 
-func TestThreeMasters(t *testing.T) {
-	t.Parallel()
-	var addrs []string
-	var servers []*testredis.Server
+// startThree starts the masters of a quorum.
+func startThree(t *testing.T) (servers []*testredis.Server, addrs []string) {
 	for range 3 {
 		s := testredis.StartBinary(t, binary(t))
 		servers, addrs = append(servers, s), append(addrs, s.Addr())
 	}
-	at := "-addr=" + strings.Join(addrs, ",")
-	got := fencelock(t, "doctor", at, patience)
-	require.Zero(t, got.status, got.out)
-	require.Equal(t, 3, strings.Count(got.out, "not used for locks so far"))
+	return servers, addrs
+}
 
+// applicationOver is application over the masters of a quorum.
+func applicationOver(t *testing.T, addrs []string) *rwlock.Locker {
 	var option rueidis.ClientOption
 	option.Dialer.Timeout = testkit.Patience
-	clients, err := redlock.Dial(addrs, option)
-	require.NoError(t, err)
+	clients := expect.NoError(redlock.Dial(addrs, option)).In(t)
 	for _, c := range clients {
 		t.Cleanup(c.Close)
 	}
 	testkit.FoundLongAgo(t, clients, rwlock.WithTTL(time.Hour))
-	app, err := redlock.New(clients, rwlock.WithTTL(time.Hour), testredis.Patience())
-	require.NoError(t, err)
+	app := expect.NoError(redlock.New(clients, rwlock.WithTTL(time.Hour), testredis.Patience())).In(t)
 	t.Cleanup(func() { _ = app.Close() })
-	hold(t, app, "orders", rwlock.WithMeta("web-1"))
-	got = fencelock(t, "doctor", at, patience)
-	require.Zero(t, got.status, got.out)
+	return app
+}
+
+func TestThreeMasters(t *testing.T) {
+	t.Parallel()
+	servers, addrs := startThree(t)
+	at := "-addr=" + strings.Join(addrs, ",")
+	got := exits(t, statusOK, "doctor", at, patience)
+	require.Equal(t, 3, strings.Count(got.out, "not used for locks so far"))
+
+	hold(t, applicationOver(t, addrs), "orders", rwlock.WithMeta("web-1"))
+	got = exits(t, statusOK, "doctor", at, patience)
 	require.Regexp(t, `(?m)^ok +\S+ and \S+ +clock `, got.out)
 	require.Contains(t, got.out, "in seat ")
 
 	servers[1].Kill()
-	got = fencelock(t, "list", at, patience)
-	require.Equal(t, statusFailed, got.status)
+	got = exits(t, statusFailed, "list", at, patience)
 	require.Contains(t, got.out, "web-1", "the others show it")
 	require.Contains(t, got.errs, addrs[1])
-	got = fencelock(t, "inspect", "orders", at, patience)
-	require.Zero(t, got.status, got.errs)
+	got = exits(t, statusOK, "inspect", "orders", at, patience)
 	require.Regexp(t, `(?m)^`+addrs[1]+` .*refused`, got.out)
-	got = fencelock(t, "doctor", at, patience)
-	require.Equal(t, statusFailed, got.status)
+	got = exits(t, statusFailed, "doctor", at, patience)
 	require.Regexp(t, `(?m)^error +`+addrs[1]+` +connection .*refused`, got.out)
 
 	servers[1].Restart()
-	got = fencelock(t, "doctor", at, patience)
-	require.Equal(t, statusNo, got.status, got.out)
+	got = exits(t, statusNo, "doctor", at, patience)
 	require.Regexp(t, `(?m)^warning +`+addrs[1]+` +vote .*lost its data`, got.out)
 
 	commandOn(t, servers[2], "HSET", "fencelock:master", "set", "other")
-	got = fencelock(t, "doctor", at, patience)
-	require.Equal(t, statusFailed, got.status)
+	got = exits(t, statusFailed, "doctor", at, patience)
 	require.Regexp(t, `(?m)^error +`+addrs[2]+` +vote .*another set`, got.out)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/masterset"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // masters are the servers behind one client's list.
@@ -34,9 +35,7 @@ func newServers(n int) (all []*server) {
 // newMasters returns a set that was founded long ago at a, b and c.
 func newMasters(t *testing.T) *masters {
 	m := overServers("a b c", newServers(3)...)
-	found, err := m.bootstrap()
-	require.NoError(t, err)
-	require.Equal(t, []string{"member 0", "member 1", "member 2"}, short(found))
+	require.Equal(t, []string{"member 0", "member 1", "member 2"}, short(expect.NoError(m.bootstrap()).In(t)))
 	for _, s := range m.servers {
 		s.marker["until"] = "0"
 		s.identify()
@@ -298,13 +297,10 @@ func TestASeatOfAnotherSetIsNone(t *testing.T) {
 				mark(s, "NEW", "a b x", seat)
 			}
 			m := overServers("a b x", servers[:3]...)
-			_, err := m.bootstrap()
-			require.NoError(t, err)
+			expect.NoError(m.bootstrap()).In(t)
 			c.third(servers[4])
 			m.servers = []*server{mark(servers[3], "OLD", "a b c", 0), nil, servers[4]}
-			found, err := m.judge()
-			require.NoError(t, err)
-			require.Equal(t, []string{"member 0", "silent", c.defect}, short(found))
+			require.Equal(t, []string{"member 0", "silent", c.defect}, short(expect.NoError(m.judge()).In(t)))
 		})
 	}
 }
@@ -323,9 +319,7 @@ func TestACureForSavesOfBeforeReplacements(t *testing.T) {
 	for _, s := range m.servers {
 		clear(s.marker)
 	}
-	found, err = m.bootstrap()
-	require.NoError(t, err)
-	require.Equal(t, []string{"member 0", "member 1", "member 2"}, short(found))
+	require.Equal(t, []string{"member 0", "member 1", "member 2"}, short(expect.NoError(m.bootstrap()).In(t)))
 	for _, s := range m.servers {
 		require.Equal(t, "3610000", s.marker["until"], "they abstain first")
 	}
@@ -387,8 +381,7 @@ func TestCommonSet(t *testing.T) {
 				}
 			}
 			for range 20 { // in any order of a map
-				found, err := overServers("a b c", servers...).judge()
-				require.NoError(t, err)
+				found := expect.NoError(overServers("a b c", servers...).judge()).In(t)
 				for i, f := range found {
 					require.Equal(t, c.rivals[i], f.Rival)
 					require.True(t, strings.HasPrefix(short(found)[i], c.want[i]), "%v", short(found))

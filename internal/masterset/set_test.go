@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/masterset"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/scripts"
@@ -61,8 +62,7 @@ func embed(t *testing.T, change func(i int, m *testredis.Mini)) *embedded {
 		mini.SetAddr(fmt.Sprintf("mini-%d:6379", i))
 		mini.NewProcess()
 		change(i, mini)
-		client, err := rueidis.NewClient(mini.Option())
-		require.NoError(t, err)
+		client := expect.NoError(rueidis.NewClient(mini.Option())).In(t)
 		t.Cleanup(client.Close)
 		m := transport.NewMaster(shared, i, client)
 		spawn(m.Run)
@@ -369,11 +369,10 @@ func TestBootstrap(t *testing.T) {
 // A server that answers alone is asked once.
 func TestBootstrapOfSingle(t *testing.T) {
 	m := overServers("a", &server{now: time.Hour})
-	_, err := m.bootstrap()
-	require.NoError(t, err)
+	expect.NoError(m.bootstrap()).In(t)
 	require.Equal(t, [][]string{{"single"}}, m.asked)
 	m.servers[0].marker["layout"] = "1"
-	_, err = m.bootstrap()
+	_, err := m.bootstrap()
 	require.ErrorIs(t, err, masterset.ErrUnusable)
 }
 
@@ -388,8 +387,7 @@ func TestServerIsMarkerScript(t *testing.T) {
 		is := &server{}
 		for range 3000 {
 			is.now = time.Duration(time.Now().UnixNano()).Truncate(time.Microsecond)
-			info, err := client.Do(t.Context(), client.B().Info().Section("server").Build()).ToString()
-			require.NoError(t, err)
+			info := expect.NoError(client.Do(t.Context(), client.B().Info().Section("server").Build()).ToString()).In(t)
 			_, is.run, _ = strings.Cut(strings.Fields(info)[0], "run_id:")
 			args := []string{
 				pick("look", "join", "note", "succeed", "note", "succeed"), "2", pick("rules", "other"),
@@ -397,16 +395,14 @@ func TestServerIsMarkerScript(t *testing.T) {
 				pick("", "1:"+is.run, "2:a 1:"+is.run, "1:b 3:"+is.run+" 2:c", "7:"+is.run+" 1:b 2:b"), pick("", "", "S"),
 			}
 			call := client.B().Eval().Script(scripts.Source(scripts.Marker)).Numkeys(1).Key("m").Arg(args...).Build()
-			reply, err := client.Do(t.Context(), call).ToArray()
-			require.NoError(t, err)
+			reply := expect.NoError(client.Do(t.Context(), call).ToArray()).In(t)
 			var fields []string
 			for _, f := range reply {
 				if n, err := f.ToInt64(); err == nil {
 					fields = append(fields, strconv.FormatInt(n, 10))
 					continue
 				}
-				text, err := f.ToString()
-				require.NoError(t, err)
+				text := expect.NoError(f.ToString()).In(t)
 				fields = append(fields, text)
 			}
 			require.Equal(t, fields, is.call(args).Fields, "%q", args)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
@@ -76,11 +77,8 @@ func TestRepliesAboutOneHold(t *testing.T) {
 
 // Only the times that are left of a quarantine, and of another holder, may be of any length.
 func TestTimesOfAServerWhoseClockWasSet(t *testing.T) {
-	got, err := wire.ReadAcquire(reply(4, 0, 1<<62, us))
-	require.NoError(t, err)
-	require.Greater(t, got.Left, 100*365*24*time.Hour)
-	got, err = wire.ReadAcquire(reply(2, 0, 1, us, other, -5, -7, "r 3000 - pc "))
-	require.NoError(t, err)
+	require.Greater(t, expect.NoError(wire.ReadAcquire(reply(4, 0, 1<<62, us))).In(t).Left, 100*365*24*time.Hour)
+	got := expect.NoError(wire.ReadAcquire(reply(2, 0, 1, us, other, -5, -7, "r 3000 - pc "))).In(t)
 	require.Zero(t, got.Holder.Remaining+got.Holder.Held)
 }
 
@@ -189,8 +187,7 @@ func FuzzHoldReply(f *testing.F) {
 }
 
 func TestRefreshReply(t *testing.T) {
-	got, err := wire.ReadRefresh(reply(us, 20, 0, 0, 0, 0, 1, us+1, 3000, 2, 0, 0), 3)
-	require.NoError(t, err)
+	got := expect.NoError(wire.ReadRefresh(reply(us, 20, 0, 0, 0, 0, 1, us+1, 3000, 2, 0, 0), 3)).In(t)
 	require.Equal(t, wire.RefreshReply{
 		Micros: us, Left: 20 * time.Millisecond, Waiters: []wire.RefreshedWaiter{
 			{Status: wire.Queued}, {Status: wire.Granted, Token: us + 1, Left: 3 * time.Second}, {Status: wire.Absent},
@@ -217,7 +214,7 @@ func TestRefreshReply(t *testing.T) {
 		require.Error(t, err, name)
 		require.Zero(t, got, name)
 	}
-	_, err = wire.ReadRefresh(reply(us, 0, 0, 1, int(fencing.MaxToken)+1, 3000), 1)
+	_, err := wire.ReadRefresh(reply(us, 0, 0, 1, int(fencing.MaxToken)+1, 3000), 1)
 	require.ErrorIs(t, err, wire.ErrCounter)
 }
 
@@ -225,8 +222,7 @@ func TestInspectReply(t *testing.T) {
 	holder := []any{hold, hold, "w", "channel", 2, 1000, -5, us, "meta of it", 1}
 	waiter := []any{other, "owner", "r", "channel", 7, "its meta", "q", 3, "of a later version"}
 	broken := []any{other, "owner", "r", "channel", 1, 0, 0, us - 1, "", 0, 1}
-	got, err := wire.ReadInspect(reply(us, "w", us+1, []any{holder, broken}, []any{waiter}))
-	require.NoError(t, err)
+	got := expect.NoError(wire.ReadInspect(reply(us, "w", us+1, []any{holder, broken}, []any{waiter}))).In(t)
 	require.Equal(t, wire.InspectReply{
 		Micros: us, Token: us + 1,
 		Holders: []wire.Holder{{
@@ -239,8 +235,7 @@ func TestInspectReply(t *testing.T) {
 			Hold: other, Owner: "owner", Mode: fencing.Read, Waited: 7 * time.Millisecond, Meta: "its meta",
 		}},
 	}, got)
-	got, err = wire.ReadInspect(reply(us, "", 0, []any{[]any{1, nil}, 7}, []any{[]any{other}}))
-	require.NoError(t, err)
+	got = expect.NoError(wire.ReadInspect(reply(us, "", 0, []any{[]any{1, nil}, 7}, []any{[]any{other}}))).In(t)
 	require.Equal(t, wire.InspectReply{
 		Micros: us, Holders: []wire.Holder{{}, {}}, Waiters: []wire.Waiter{{Hold: other}},
 	}, got, "what can be read of foreign rows")

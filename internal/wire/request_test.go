@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
@@ -217,11 +218,8 @@ func TestTheReasonOfABreak(t *testing.T) {
 		about, message := wire.ReadMessage(hold + " broken " + text)
 		require.Equal(t, wire.BreakNotice{By: &by}, message)
 		require.Equal(t, hold, about)
-		got, err := wire.ReadAcquire(reply(3, 0, 0, us, text))
-		require.NoError(t, err)
-		require.Equal(t, &by, got.Broken)
-		renewed, err := wire.ReadRenew(reply(us, 1, 2, text, 3, 0), 3)
-		require.NoError(t, err)
+		require.Equal(t, &by, expect.NoError(wire.ReadAcquire(reply(3, 0, 0, us, text))).In(t).Broken)
+		renewed := expect.NoError(wire.ReadRenew(reply(us, 1, 2, text, 3, 0), 3)).In(t)
 		require.Equal(t, map[int]*wire.Breaker{1: &by}, renewed.Broken)
 		require.Equal(t, []wire.Renewed{wire.RenewOK, wire.RenewGone, wire.RenewGone}, renewed.Renewed)
 	}
@@ -237,12 +235,10 @@ func TestTheReasonOfABreak(t *testing.T) {
 
 // The reply to a renewal names the leases that are not just renewed, and counts the others.
 func TestAReplyToARenewalSaysWhatBecameOfEach(t *testing.T) {
-	got, err := wire.ReadRenew(reply(us, 1, 3, 2, 1, 0), 3)
-	require.NoError(t, err)
+	got := expect.NoError(wire.ReadRenew(reply(us, 1, 3, 2, 1, 0), 3)).In(t)
 	want := []wire.Renewed{wire.RenewGone, wire.RenewOK, wire.RenewContended}
 	require.Equal(t, wire.RenewReply{Micros: us, Renewed: want}, got)
-	got, err = wire.ReadRenew(reply(us), 3)
-	require.NoError(t, err)
+	got = expect.NoError(wire.ReadRenew(reply(us), 3)).In(t)
 	require.True(t, got.Stale)
 	require.Equal(t, make([]wire.Renewed, 3), got.Renewed)
 	for name, r := range map[string]rueidis.RedisResult{
@@ -401,22 +397,15 @@ func integer(reply any, i int) (n int64, ok bool) {
 }
 
 func TestTheseRepliesAreThoseOfAServer(t *testing.T) {
-	list, err := reply(1, "text", nil, []any{2}).ToArray()
-	require.NoError(t, err)
-	n, err := list[0].ToInt64()
-	require.NoError(t, err)
-	require.EqualValues(t, 1, n)
-	text, err := list[1].ToString()
-	require.NoError(t, err)
-	require.Equal(t, "text", text)
+	list := expect.NoError(reply(1, "text", nil, []any{2}).ToArray()).In(t)
+	require.EqualValues(t, 1, expect.NoError(list[0].ToInt64()).In(t))
+	require.Equal(t, "text", expect.NoError(list[1].ToString()).In(t))
 	require.True(t, list[2].IsNil())
 	require.True(t, list[3].IsArray())
 	require.EqualError(t, result(refusal("WRONGTYPE no")).Error(), "WRONGTYPE no")
 	float, _, ok := fromJSON("[1.5]")
 	require.True(t, ok)
-	list, err = float.ToArray()
-	require.NoError(t, err)
-	require.True(t, list[0].IsFloat64())
+	require.True(t, expect.NoError(float.ToArray()).In(t)[0].IsFloat64())
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/process"
 )
 
@@ -17,15 +18,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestPortsAreReservedBelowThoseOfOutgoingConnections(t *testing.T) {
 	found := map[int]bool{}
 	for range 400 {
-		port, err := process.FindPort()
-		require.NoError(t, err)
+		port := expect.NoError(process.FindPort()).In(t)
 		t.Cleanup(port.Close)
 		require.GreaterOrEqual(t, port.Number, process.FirstPort)
 		require.LessOrEqual(t, port.Number, process.LastPort)
 		require.False(t, found[port.Number], "found twice")
 		found[port.Number] = true
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port.Number))
-		require.NoError(t, err, "free for the server")
+		listener := expect.NoError(net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port.Number))).In(t, "free for the server")
 		require.NoError(t, listener.Close())
 	}
 	require.Less(t, process.LastPort, 32768)

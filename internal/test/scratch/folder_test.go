@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
@@ -34,11 +35,9 @@ func TestAnAbortedRunLeavesNothing(t *testing.T) {
 			temporary := t.TempDir()
 			run := exec.Command(os.Args[0], "-test.run=^TestToBeAborted$")
 			run.Env = append(os.Environ(), "TMPDIR="+temporary, aborting+"=1")
-			output, err := run.StdoutPipe()
-			require.NoError(t, err)
+			output := expect.NoError(run.StdoutPipe()).In(t)
 			require.NoError(t, run.Start())
-			line, err := bufio.NewReader(output).ReadString('\n')
-			require.NoError(t, err, "it ended before it was ready")
+			line := expect.NoError(bufio.NewReader(output).ReadString('\n')).In(t, "it ended before it was ready")
 			require.Equal(t, "ready\n", line)
 			require.NotEmpty(t, entries(t, temporary))
 
@@ -57,14 +56,12 @@ func TestToBeAborted(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(t.TempDir(), "file"), []byte("text"), 0o600))
 	runtime.GC() // it must not take the folder away
-	_, err := os.Stdout.WriteString("ready\n")
-	require.NoError(t, err)
+	expect.NoError(os.Stdout.WriteString("ready\n")).In(t)
 	select {}
 }
 
 func TestClose(t *testing.T) {
-	f, err := scratch.New("closed")
-	require.NoError(t, err)
+	f := expect.NoError(scratch.New("closed")).In(t)
 	require.NoError(t, os.WriteFile(filepath.Join(f.Path(), "file"), nil, 0o600))
 	require.NoError(t, f.Close())
 	require.NoFileExists(t, f.Path())
@@ -72,7 +69,5 @@ func TestClose(t *testing.T) {
 
 func entries(t *testing.T, folder string) []os.DirEntry {
 	t.Helper()
-	all, err := os.ReadDir(folder)
-	require.NoError(t, err)
-	return all
+	return expect.NoError(os.ReadDir(folder)).In(t)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
@@ -59,11 +60,9 @@ func on(
 		option := s.Option()
 		option.Username, option.Password = declared(t, s.Server)
 		option.ConnWriteTimeout, option.Dialer.Timeout = patience, patience
-		client, err := rueidis.NewClient(option)
-		require.NoError(t, err)
+		client := expect.NoError(rueidis.NewClient(option)).In(t)
 		defer client.Close()
-		p, err := scriptfuzz.NewPlayer(client, s.Stand, runner, older)
-		require.NoError(t, err)
+		p := expect.NoError(scriptfuzz.NewPlayer(client, s.Stand, runner, older)).In(t)
 		defer p.Close()
 		test(t, p)
 	})
@@ -132,17 +131,13 @@ func explain(t *testing.T, p *scriptfuzz.Player, s scriptfuzz.Sequence, err erro
 
 // Sequences that have failed before, or that catch a mistake in a script, keep to the model.
 func TestCorpus(t *testing.T) {
-	files, err := filepath.Glob("testdata/corpus/*.jsonl")
-	require.NoError(t, err)
+	files := expect.NoError(filepath.Glob("testdata/corpus/*.jsonl")).In(t)
 	require.NotEmpty(t, files)
 	everywhere(t, func(t *testing.T, p *scriptfuzz.Player) {
 		for _, file := range files {
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
-				text, err := os.ReadFile(file)
-				require.NoError(t, err)
-				s, err := scriptfuzz.Parse(text)
-				require.NoError(t, err)
-				require.NoError(t, p.Play(s))
+				text := expect.NoError(os.ReadFile(file)).In(t)
+				require.NoError(t, p.Play(expect.NoError(scriptfuzz.Parse(text)).In(t)))
 				t.Logf("reply codes and messages so far:\n%s", p.Seen().Table())
 			})
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -69,13 +70,11 @@ func traceForged(t *testing.T, forge func(*testredis.Script), want string) {
 	ctx := context.Background()
 	var lockers []*rwlock.Locker
 	for range 2 {
-		locker, err := rwlock.New(mini.Client(t))
-		require.NoError(t, err)
+		locker := expect.NoError(rwlock.New(mini.Client(t))).In(t)
 		defer func() { _ = locker.Close() }()
 		lockers = append(lockers, locker)
 	}
-	held, err := lockers[0].Lock(ctx, "n")
-	require.NoError(t, err)
+	held := expect.NoError(lockers[0].Lock(ctx, "n")).In(t)
 	granted := make(chan *rwlock.Lease)
 	go func() {
 		lease, _ := lockers[1].Lock(ctx, "n")

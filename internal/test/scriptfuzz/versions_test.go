@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/scripts"
@@ -17,12 +18,10 @@ import (
 // releases yields the scripts of each release with the present layout of the keys, by its name.
 func releases(t *testing.T) map[string]scriptfuzz.Scripts {
 	t.Helper()
-	folders, err := filepath.Glob("testdata/releases/v*")
-	require.NoError(t, err)
+	folders := expect.NoError(filepath.Glob("testdata/releases/v*")).In(t)
 	all := map[string]scriptfuzz.Scripts{}
 	for _, folder := range folders {
-		version, err := scriptfuzz.ReadScripts(os.DirFS(folder))
-		require.NoError(t, err, folder)
+		version := expect.NoError(scriptfuzz.ReadScripts(os.DirFS(folder))).In(t, folder)
 		require.NotEmpty(t, version, folder)
 		all[filepath.Base(folder)] = version
 	}
@@ -81,19 +80,17 @@ func TestReadScriptsOfAnEarlierRelease(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "renew.lua")
 	require.NoError(t, os.WriteFile(file, []byte("return 1\n"), 0o600))
-	version, err := scriptfuzz.ReadScripts(os.DirFS(folder))
-	require.NoError(t, err)
+	version := expect.NoError(scriptfuzz.ReadScripts(os.DirFS(folder))).In(t)
 	require.Equal(t, scriptfuzz.Scripts{scripts.Renew: "return 1\n"}, version)
 
 	require.NoError(t, os.WriteFile(file, []byte("-- include: none.lua\n"), 0o600))
-	_, err = scriptfuzz.ReadScripts(os.DirFS(folder))
+	_, err := scriptfuzz.ReadScripts(os.DirFS(folder))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 // The files of a release are assembled as those of this version are.
 func TestReadScriptsAssembles(t *testing.T) {
-	version, err := scriptfuzz.ReadScripts(os.DirFS("../../../scripts"))
-	require.NoError(t, err)
+	version := expect.NoError(scriptfuzz.ReadScripts(os.DirFS("../../../scripts"))).In(t)
 	for name, source := range scripts.All() {
 		require.Equal(t, source, version[name], name)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
@@ -69,8 +70,7 @@ func TestHeldBytesArriveAfterRestore(t *testing.T) {
 		link.Restore()
 		synctest.Wait()
 		require.True(t, mini.Miniredis().Exists("k"))
-		got, err := client.Do(t.Context(), get(client, "k")).ToString()
-		require.NoError(t, err)
+		got := expect.NoError(client.Do(t.Context(), get(client, "k")).ToString()).In(t)
 		require.Equal(t, "v", got, "the connection goes on in step")
 	})
 }
@@ -90,9 +90,7 @@ func TestStraysArriveAfterWhatTheNextConnectionHasSent(t *testing.T) {
 
 		strays.Deliver()
 		synctest.Wait()
-		got, err := client.Do(t.Context(), get(client, "k")).ToString()
-		require.NoError(t, err)
-		require.Equal(t, "late", got)
+		require.Equal(t, "late", expect.NoError(client.Do(t.Context(), get(client, "k")).ToString()).In(t))
 		require.Equal(t, 1, link.Conns(), "a connection that was reset ends")
 	})
 }
@@ -151,10 +149,9 @@ func TestClosedClientStillDelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
 		link := mini.NewLink()
-		client, err := rueidis.NewClient(link.Option())
-		require.NoError(t, err)
+		client := expect.NoError(rueidis.NewClient(link.Option())).In(t)
 		link.DelayDir(testredis.ToServer, time.Minute)
-		err = client.Do(within(t, time.Second), set(client, "k", "v")).Error()
+		err := client.Do(within(t, time.Second), set(client, "k", "v")).Error()
 		require.Error(t, err)
 		client.Close()
 		require.False(t, mini.Miniredis().Exists("k"))
@@ -176,9 +173,7 @@ func TestDropNextReplyRunsTheCommandOnce(t *testing.T) {
 		_, err := incr()
 		require.Error(t, err)
 		<-struck
-		n, err := incr()
-		require.NoError(t, err, "it strikes once")
-		require.EqualValues(t, 2, n, "the lost one had run")
+		require.EqualValues(t, 2, expect.NoError(incr()).In(t, "it strikes once"), "the lost one had run")
 		require.Equal(t, 2, mini.Calls("INCR"))
 	})
 }
@@ -233,9 +228,7 @@ func TestDuplicateRunsTwiceAndShowsBothReplies(t *testing.T) {
 			pairs = append(pairs, pair{first, second})
 		})
 		for want := int64(1); want <= 5; want += 2 {
-			n, err := client.Do(t.Context(), client.B().Incr().Key("n").Build()).AsInt64()
-			require.NoError(t, err)
-			require.Equal(t, want, n)
+			require.Equal(t, want, expect.NoError(client.Do(t.Context(), client.B().Incr().Key("n").Build()).AsInt64()).In(t))
 			require.NoError(t, client.Do(t.Context(), set(client, "k", "v")).Error(), "replies stay in step")
 		}
 		link.Duplicate(nil, nil)
@@ -275,14 +268,10 @@ func TestDenyAnswersInPlaceOfTheServer(t *testing.T) {
 			client.B().Eval().Script("").Numkeys(2).Key("{1}", "{2}").Build(), get(client, "k"))
 		require.NoError(t, results[0].Error())
 		require.ErrorContains(t, results[1].Error(), "CROSSSLOT")
-		value, err := results[2].ToString()
-		require.NoError(t, err)
-		require.Equal(t, "1", value, "replies keep their order")
+		require.Equal(t, "1", expect.NoError(results[2].ToString()).In(t), "replies keep their order")
 		link.Deny(nil)
 		require.NoError(t, eval("a{1}", "b{2}"))
-		n, err := mini.Miniredis().Get("n")
-		require.NoError(t, err)
-		require.Equal(t, "3", n, "what was refused did not run")
+		require.Equal(t, "3", expect.NoError(mini.Miniredis().Get("n")).In(t), "what was refused did not run")
 	})
 }
 
@@ -292,14 +281,10 @@ func TestRollbackBringsBackEveryKind(t *testing.T) {
 		redis := mini.Miniredis()
 		require.NoError(t, redis.Set("string", "a\r\n{}"))
 		redis.HSet("hash", "f", "1", "g", "")
-		_, err := redis.Push("list", "x", "y", "x")
-		require.NoError(t, err)
-		_, err = redis.SetAdd("set", "m", "n")
-		require.NoError(t, err)
-		_, err = redis.ZAdd("zset", 1789012345678901, "late")
-		require.NoError(t, err)
-		_, err = redis.ZAdd("zset", -1.5, "early")
-		require.NoError(t, err)
+		expect.NoError(redis.Push("list", "x", "y", "x")).In(t)
+		expect.NoError(redis.SetAdd("set", "m", "n")).In(t)
+		expect.NoError(redis.ZAdd("zset", 1789012345678901, "late")).In(t)
+		expect.NoError(redis.ZAdd("zset", -1.5, "early")).In(t)
 		redis.SetTTL("hash", time.Minute)
 		redis.SetTTL("string", time.Second)
 		before := redis.Dump()
@@ -351,18 +336,15 @@ func TestMiniSkewMovesItsClockAlone(t *testing.T) {
 		mini := testredis.NewMini(t)
 		client := mini.Client(t)
 		seconds := func() int64 {
-			now, err := client.Do(t.Context(), client.B().Time().Build()).AsStrSlice()
-			require.NoError(t, err)
-			at, err := time.ParseDuration(now[0] + "s")
-			require.NoError(t, err)
+			now := expect.NoError(client.Do(t.Context(), client.B().Time().Build()).AsStrSlice()).In(t)
+			at := expect.NoError(time.ParseDuration(now[0] + "s")).In(t)
 			return int64(at / time.Second)
 		}
 		px := func(key string, ms int64) {
 			require.NoError(t, client.Do(t.Context(), client.B().Set().Key(key).Value("v").PxMilliseconds(ms).Build()).Error())
 		}
 		alive := func(key string) bool {
-			n, err := client.Do(t.Context(), client.B().Exists().Key(key).Build()).AsInt64()
-			require.NoError(t, err)
+			n := expect.NoError(client.Do(t.Context(), client.B().Exists().Key(key).Build()).AsInt64()).In(t)
 			return n == 1
 		}
 

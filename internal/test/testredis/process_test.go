@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
@@ -43,8 +44,7 @@ func TestServerFreezeAndThaw(t *testing.T) {
 		err := client.Do(within(t, time.Second), set(client, "k", "v")).Error()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		srv.Thaw()
-		got, err := client.Do(t.Context(), get(client, "k")).ToString()
-		require.NoError(t, err)
+		got := expect.NoError(client.Do(t.Context(), get(client, "k")).ToString()).In(t)
 		require.Equal(t, "v", got, "the command was under way and ran late")
 
 		srv.Freeze()
@@ -57,8 +57,7 @@ func TestServerFreezeAndThaw(t *testing.T) {
 // echo listens until the test ends, sends back what it gets, and closes when its client does.
 func echo(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := expect.NoError(net.Listen("tcp", "127.0.0.1:0")).In(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -81,8 +80,7 @@ func echo(t testing.TB) string {
 
 func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
+	conn := expect.NoError(net.Dial("tcp", addr)).In(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	return conn.(*net.TCPConn)
@@ -167,9 +165,7 @@ func TestProxyBlackholeAndDelayBeforeARealServer(t *testing.T) {
 		proxy.Blackhole(testredis.ToClient)
 		err := client.Do(within(t, time.Second), set(client, "b", "v")).Error()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		got, err := srv.Command("GET", "b")
-		require.NoError(t, err)
-		require.Equal(t, "v", got)
+		require.Equal(t, "v", expect.NoError(srv.Command("GET", "b")).In(t))
 
 		proxy.Restore()
 		proxy.Cut()
@@ -185,8 +181,7 @@ func TestProxyRulesBeforeARealServer(t *testing.T) {
 		require.Error(t, client.Do(t.Context(), client.B().Incr().Key("n").Build()).Error())
 		<-struck
 		proxy.Duplicate(testredis.Named("INCR"), nil)
-		n, err := client.Do(t.Context(), client.B().Incr().Key("n").Build()).AsInt64()
-		require.NoError(t, err)
+		n := expect.NoError(client.Do(t.Context(), client.B().Incr().Key("n").Build()).AsInt64()).In(t)
 		require.EqualValues(t, 2, n)
 		require.Equal(t, 3, proxy.Calls("INCR"))
 		require.Equal(t, 3, srv.Stats()["incr"].Calls)
@@ -196,8 +191,7 @@ func TestProxyRulesBeforeARealServer(t *testing.T) {
 func TestSkewedServerHasTheClockThatItIsGiven(t *testing.T) {
 	server := testredis.StartSkewed(t)
 	ahead := func() time.Duration {
-		reply, err := server.Command("EVAL", "return tonumber(redis.call('TIME')[1])", "0")
-		require.NoError(t, err)
+		reply := expect.NoError(server.Command("EVAL", "return tonumber(redis.call('TIME')[1])", "0")).In(t)
 		return time.Until(time.Unix(reply.(int64), 0))
 	}
 	for _, skew := range []time.Duration{0, time.Hour, -time.Hour, 0} {
@@ -214,8 +208,7 @@ func TestSkewedServerHasAClockThatStandsStill(t *testing.T) {
 	for _, at := range []time.Time{time.UnixMicro(1_800_000_000_000_001), time.UnixMicro(1_700_000_000_999_999)} {
 		server.Stand(at)
 		for range 3 {
-			reply, err := server.Command("TIME")
-			require.NoError(t, err)
+			reply := expect.NoError(server.Command("TIME")).In(t)
 			us := fmt.Sprintf("%06d", at.Nanosecond()/1000)
 			require.Equal(t, []any{fmt.Sprint(at.Unix()), strings.TrimLeft(us[:5], "0") + us[5:]}, reply)
 		}
@@ -284,18 +277,16 @@ func TestServerDiesWithTheTestBinary(t *testing.T) {
 	}
 	child := exec.Command(os.Args[0], "-test.run=^TestServerDiesWithTheTestBinary$")
 	child.Env = append(os.Environ(), role+"=1")
-	out, err := child.StdoutPipe()
-	require.NoError(t, err)
+	out := expect.NoError(child.StdoutPipe()).In(t)
 	require.NoError(t, child.Start())
 	lines := bufio.NewScanner(out)
 	require.True(t, lines.Scan())
 	addr := lines.Text()
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
+	conn := expect.NoError(net.Dial("tcp", addr)).In(t)
 	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	require.NoError(t, child.Process.Kill())
 
-	_, err = conn.Read(make([]byte, 1))
+	_, err := conn.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server is still there")
 	require.NoError(t, conn.Close())
@@ -322,8 +313,7 @@ func connect(t *testing.T, d testredis.Deployment) (*testredis.Link, rueidis.Cli
 	link := testredis.NewLink(t, d.Option())
 	option := link.Option()
 	option.DisableCache = true
-	client, err := rueidis.NewClient(option)
-	require.NoError(t, err)
+	client := expect.NoError(rueidis.NewClient(option)).In(t)
 	t.Cleanup(client.Close)
 	return link, client
 }
@@ -333,8 +323,7 @@ func TestAFailoverThatIsGivenUp(t *testing.T) {
 	onEachKind(t, func(t *testing.T, binary string) {
 		s := testredis.StartSentinel(t, binary)
 		old, sentinel := s.Master(), s.Sentinels()[0]
-		_, err := sentinel.Command("SENTINEL", "SET", testredis.MasterSet, "FAILOVER-TIMEOUT", "1000")
-		require.NoError(t, err)
+		expect.NoError(sentinel.Command("SENTINEL", "SET", testredis.MasterSet, "FAILOVER-TIMEOUT", "1000")).In(t)
 		promotion := func(sign string) {
 			for _, replica := range s.Nodes()[1:] {
 				_, err := replica.Command("ACL", "SETUSER", "default", sign+"slaveof", sign+"replicaof")
@@ -365,19 +354,17 @@ func TestTLS(t *testing.T) {
 		s := testredis.StartTLS(t, binary)
 		link, client := connect(t, s)
 		require.NoError(t, client.Do(t.Context(), set(client, "k", "v")).Error())
-		got, err := s.Command("GET", "k")
-		require.NoError(t, err)
-		require.Equal(t, "v", got)
+		require.Equal(t, "v", expect.NoError(s.Command("GET", "k")).In(t))
 		require.Equal(t, 1, link.Calls("SET"), "the link sees what is said")
 
-		direct, err := rueidis.NewClient(s.Option())
-		require.NoError(t, err)
+		direct := expect.NoError(rueidis.NewClient(s.Option())).In(t)
 		defer direct.Close()
 		require.NoError(t, direct.Do(t.Context(), set(direct, "k", "w")).Error())
 		stranger := s.Option()
 		stranger.TLSConfig.RootCAs = nil
-		if client, err = rueidis.NewClient(stranger); client != nil {
-			defer client.Close()
+		refused, err := rueidis.NewClient(stranger)
+		if refused != nil {
+			defer refused.Close()
 		}
 		require.ErrorContains(t, err, "certificate")
 	})
