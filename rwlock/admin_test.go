@@ -86,8 +86,7 @@ func breakEndsAWait(w *world) {
 	require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 	requireBroken(w, err, "wrong version")
 	require.NoError(w, lease.Err())
-	w.Release(lease)
-	w.Release(second.Granted())
+	w.Release(second.GrantedAfter(lease))
 	if w.Mini != nil { // a late request of the waiter finds a tombstone for a minute
 		w.UntilOnlyTokens()
 	}

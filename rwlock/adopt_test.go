@@ -275,8 +275,7 @@ func TestAnAdoptedLeaseKeepsItsMinimum(t *testing.T) {
 				}
 				ticket := detach(w, lease)
 				w.Pass(w.TTL / 2)
-				adopted := got(q.Adopt(w.Ctx, ticket, rwlock.WithMinHold(least))).orFail(w)
-				require.NoError(w, adopted.Release(w.Ctx))
+				require.NoError(w, giveBack(q.Adopt(w.Ctx, ticket, rwlock.WithMinHold(least))))
 				next := p.Acquire(w.Ctx, "n", rwlock.Write)
 				w.Release(next.Granted())
 				require.GreaterOrEqual(w, next.At.Sub(began), least-10*time.Millisecond)
@@ -290,8 +289,7 @@ func TestAnAdoptedLeaseKeepsItsMinimum(t *testing.T) {
 func TestTraceOfAnAdoption(t *testing.T) {
 	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		ticket := detach(w, p.Take("n", rwlock.Write))
-		adopted := got(p.Adopt(w.Ctx, ticket)).orFail(w)
-		w.Release(adopted)
+		require.NoError(w, giveBack(p.Adopt(w.Ctx, ticket)))
 		require.ErrorIs(w, errorOf(p.Adopt(w.Ctx, ticket)), rwlock.ErrTicket)
 		w.Settle()
 		require.Equal(w, []string{
@@ -336,8 +334,7 @@ func TestAFailedAdoptionIsNoLease(t *testing.T) {
 		require.Zero(w, q.Stats().Adopted)
 		require.Equal(w, acquired, q.Stats().Acquired)
 		w.Eventually("its hold is released", func() bool { return len(w.Inspect("n").Holders) == 1 })
-		lease := got(p.Adopt(w.Ctx, ticket)).orFail(w, "the detached hold was not released in the background")
-		w.Release(lease)
+		require.NoError(w, giveBack(p.Adopt(w.Ctx, ticket)), "the detached hold was not released in the background")
 		require.NoError(w, q.Close())
 		seen := reported(&d)
 		require.Equal(w, "failed n", seen[len(seen)-1])
@@ -432,8 +429,7 @@ func TestBadTicketsAreRefused(t *testing.T) {
 			}
 			refusedTicket(w, errorOf(p.Adopt(w.Ctx, bad)), "gone")
 		}
-		adopted := got(p.Adopt(w.Ctx, good)).orFail(w, "none of it has used the ticket up")
-		w.Release(adopted)
+		require.NoError(w, giveBack(p.Adopt(w.Ctx, good)), "none of it has used the ticket up")
 		require.NoError(w, p.Close())
 		require.ErrorIs(w, errorOf(p.Adopt(w.Ctx, good)), rwlock.ErrClosed)
 	})

@@ -392,8 +392,7 @@ func TestASingleAttemptWaitsForItsReleasesTogether(t *testing.T) {
 			require.ErrorIs(w, waiters[i].Failed(), context.Canceled)
 			w.Pass(nodeTimeout / 50)
 		}
-		lease := got(p.TryLock(w.Ctx, "n")).orFail(w)
-		w.Release(lease)
+		require.NoError(w, giveBack(p.TryLock(w.Ctx, "n")))
 	})
 }
 

@@ -153,8 +153,7 @@ func TestHandOffsUnderAnyPrefix(t *testing.T) {
 			})
 			w.Settle() // its subscription
 			released := time.Now()
-			w.Release(held)
-			w.Release(waiting.Granted())
+			w.Release(waiting.GrantedAfter(held))
 			w.RequireLess(waiting.At.Sub(released), time.Millisecond, prefix)
 		}
 	})
@@ -285,8 +284,7 @@ func TestAPanicOfAContextLeavesNoAcquisition(t *testing.T) {
 						w.Pass(w.TTL)
 						require.Zero(w, p.Stats().Held, "after %d calls", calls)
 						require.Zero(w, p.Stats().Waiting, "after %d calls", calls)
-						lease := got(other.TryLock(w.Ctx, "n")).orFail(w, "after %d calls", calls)
-						require.NoError(w, lease.Release(w.Ctx))
+						require.NoError(w, giveBack(other.TryLock(w.Ctx, "n")), "after %d calls", calls)
 						if returned {
 							break
 						}

@@ -350,8 +350,7 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 	owned := reentrant.WithOwner(ctx)
 	owner, _ := reentrant.OwnerFrom(owned)
 	outer := got(reentrant.New(first).Lock(owned, "nested")).orFail(t)
-	joined := got(reentrant.New(second).Lock(reentrant.AsOwner(ctx, owner), "nested")).orFail(t)
-	require.NoError(t, joined.Release(ctx))
+	require.NoError(t, giveBack(reentrant.New(second).Lock(reentrant.AsOwner(ctx, owner), "nested")))
 	require.NoError(t, outer.Release(ctx))
 }
 

@@ -170,8 +170,7 @@ var causesOfTheEnd = map[string]cause{
 		func(w *world, p *process) error {
 			held := w.Process().Take("n", rwlock.Write)
 			waiting := p.Queue("n", rwlock.Write)
-			w.Release(held)
-			lease := waiting.Granted()
+			lease := waiting.GrantedAfter(held)
 			p.Link.Blackhole(testredis.Both)
 			w.UntilOver(lease)
 			return lease.Err()

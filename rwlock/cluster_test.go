@@ -79,9 +79,7 @@ func TestLeasesWhereCallsForSeveralLocksAreRefused(t *testing.T) {
 		other.Link.Deny(testredis.CrossSlot)
 		all := holdMany(w.T, p.Locker, leases)
 		waiter := other.Queue("0", rwlock.Write)
-		w.Eventually("each lease to be renewed some times", func() bool {
-			return p.Stats().Renewed >= leases*rounds
-		})
+		w.Eventually("each lease to be renewed some times", func() bool { return p.Stats().Renewed >= leases*rounds })
 		noneLost(w.T, p.Locker, all)
 		require.Zero(w, p.Stats().RenewFailed)
 		w.Release(all...)
@@ -145,8 +143,7 @@ func leftMoving(
 		require.False(w, rwlock.Indeterminate(err))
 		move.End()
 		require.True(w, next.IsWaiting())
-		w.Release(held)
-		w.Release(next.Granted())
+		w.Release(next.GrantedAfter(held))
 		return
 	}
 	w.Eventually("it is renewed some times", func() bool {
@@ -156,8 +153,7 @@ func leftMoving(
 	})
 	require.ErrorIs(w, errorOf(q.TryLock(w.Ctx, name)), rwlock.ErrNotAcquired)
 	next := q.Acquire(w.Ctx, name, rwlock.Write)
-	w.Release(held)
-	w.Release(next.Granted())
+	w.Release(next.GrantedAfter(held))
 	reader := p.Acquire(w.Ctx, name, rwlock.Read)
 	move.End()
 	w.Release(reader.Granted())
@@ -176,8 +172,7 @@ func TestHandOffsAfterAScriptFlush(t *testing.T) {
 		next := (&process{Locker: waiter, W: w}).Acquire(w.Ctx, "n", rwlock.Write)
 		untilWaiting(t, waiter)
 		before := link.Calls("EVALSHA")
-		w.Release(held)
-		lease := next.Granted()
+		lease := next.GrantedAfter(held)
 		asked := link.Calls("EVALSHA") > before
 		w.Release(lease)
 		return !asked

@@ -72,11 +72,7 @@ func TestUncontendedAllocations(t *testing.T) {
 	locker := testkit.Dial(t, server.Addr(), rueidis.ClientOption{})
 	ctx := t.Context()
 	allocations := testing.AllocsPerRun(1000, func() {
-		lease, err := locker.Lock(ctx, "n")
-		if err == nil {
-			err = lease.Release(ctx)
-		}
-		if err != nil {
+		if err := giveBack(locker.Lock(ctx, "n")); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -245,17 +241,14 @@ func commandsAfterWaiting(link *testredis.Link) func() map[string]int {
 func TestIdleRWMutexesCostNothing(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		const n = 10_000
-		use := func(mu *rwlock.RWMutex) {
-			relock(w, mu)
-		}
-		use(p.RWMutex("warm up"))
+		relock(w, p.RWMutex("warm up"))
 		w.Settle()
 		before, goroutines := liveHeap(), runtime.NumGoroutine()
 		all := make([]*rwlock.RWMutex, n)
 		for i := range all {
 			all[i] = p.RWMutex(strconv.Itoa(i))
 			if i%100 == 0 {
-				use(all[i])
+				relock(w, all[i])
 			}
 		}
 		w.Settle()

@@ -27,8 +27,7 @@ func TestF07CrashedReaderLetsNoWriterInBesideALiveOne(t *testing.T) {
 		}
 		require.Len(w, w.Inspect("n").Holders, 1, "the crashed ones are gone")
 		released := time.Now()
-		w.Release(reader)
-		w.Release(writer.Granted())
+		w.Release(writer.GrantedAfter(reader))
 		require.Equal(w, released, writer.At, "only the live reader was in the way")
 		w.OnlyTokensLeft()
 	})

@@ -24,8 +24,7 @@ func TestF08CrashedReaderBlocksWritersForItsOwnTTLAlone(t *testing.T) {
 			crashed.Die()
 			writer := p.Queue("n", rwlock.Write)
 			w.Pass(stay - time.Since(crash))
-			w.Release(reader)
-			w.Release(writer.Granted())
+			w.Release(writer.GrantedAfter(reader))
 			require.GreaterOrEqual(w, writer.At.Sub(crash), min(stay, w.TTL))
 			require.LessOrEqual(w, writer.At.Sub(crash), max(stay, w.TTL)+3*time.Millisecond,
 				"the live reader stayed %v", stay)

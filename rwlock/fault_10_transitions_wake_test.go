@@ -105,8 +105,7 @@ func TestF10DeadProcessIsPassedOver(t *testing.T) {
 				held := holder.Take("subscribe", rwlock.Write)
 				next := waiter.Queue("subscribe", rwlock.Write)
 				w.Eventually("it listens", func() bool { return len(w.Command("PUBSUB", "CHANNELS").([]any)) == i+1 })
-				w.Release(held)
-				w.Release(next.Granted())
+				w.Release(next.GrantedAfter(held))
 			}
 			held := holder.Take("n", rwlock.Write)
 			dead.Queue("n", mode)

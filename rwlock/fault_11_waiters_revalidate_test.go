@@ -143,8 +143,7 @@ func TestF11SubscriptionThatIsCutCostsOneRefresh(t *testing.T) {
 				}
 				w.Pass(wait)
 				released := time.Now()
-				w.Release(held)
-				lease := waiter.Granted()
+				lease := waiter.GrantedAfter(held)
 				require.LessOrEqual(w, waiter.At.Sub(released), w.Refresh())
 				w.Pass(2 * w.TTL)
 				require.NoError(w, lease.Err(), "commands have a link of their own")

@@ -28,8 +28,7 @@ var waysOut = []struct {
 	{"handed off", func(w *world, p, q *process) {
 		held := q.Take("n", rwlock.Write)
 		next := p.Queue("n", rwlock.Write)
-		w.Release(held)
-		w.Release(next.Granted())
+		w.Release(next.GrantedAfter(held))
 	}},
 	{"cancelled in the queue", func(w *world, p, q *process) {
 		held := q.Take("n", rwlock.Write)

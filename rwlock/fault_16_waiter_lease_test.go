@@ -33,8 +33,7 @@ func TestF16DeadWaitersDropOutWithinTheirLease(t *testing.T) {
 		w.Pass(w.Claim() + time.Millisecond)
 		require.Len(w, w.Inspect("n").Waiters, 1)
 		require.True(w, last.IsWaiting())
-		w.Release(held)
-		w.Release(last.Granted())
+		w.Release(last.GrantedAfter(held))
 		w.OnlyTokensLeft()
 	})
 }

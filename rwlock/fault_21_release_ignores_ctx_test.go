@@ -20,10 +20,8 @@ func TestF21ReleaseUnderADeadContextFreesTheLock(t *testing.T) {
 		for _, dead := range []context.Context{ended(context.Background()), expired} {
 			p, q := w.Process(), w.Process()
 			for how, giveBack := range map[string]func() error{
-				"Lease.Release": func() error { return p.Take("n", rwlock.Write).Release(dead) },
-				"Lease.Release of a reader": func() error {
-					return p.Take("n", rwlock.Read).Release(dead)
-				},
+				"Lease.Release":             func() error { return p.Take("n", rwlock.Write).Release(dead) },
+				"Lease.Release of a reader": func() error { return p.Take("n", rwlock.Read).Release(dead) },
 				"RWMutex.Unlock": func() error {
 					m := p.RWMutex("n")
 					require.NoError(w, m.Lock(w.Ctx))

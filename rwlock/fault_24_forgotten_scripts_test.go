@@ -42,9 +42,7 @@ func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
 				require.Equal(w, 1, s.Holders[0].Count)
 			})
 			next := q.Queue("n", rwlock.Write)
-			forgotten(scripts.Refresh, q, func() {
-				w.Eventually("it refreshes", func() bool { return whole.Load() > 0 })
-			})
+			forgotten(scripts.Refresh, q, func() { w.Eventually("it refreshes", func() bool { return whole.Load() > 0 }) })
 			forgotten(scripts.Release, p, func() { w.Release(held) })
 			w.Release(next.Granted())
 		}

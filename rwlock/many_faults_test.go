@@ -185,8 +185,7 @@ func TestTryAllOfARedisThatDoesNotAnswer(t *testing.T) {
 		require.Zero(w, time.Since(begun))
 		w.Mini.Thaw()
 		w.Pass(time.Second)
-		all := got(p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))).orFail(w)
-		require.NoError(w, all.Release(w.Ctx))
+		require.NoError(w, giveBack(p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))))
 	}))
 }
 

@@ -146,8 +146,7 @@ func TestRefusedSeveralLocksAreOneCommand(t *testing.T) {
 		for range 2 { // the server learns the script
 			p.Link.ResetCalls()
 			err := errorOf(p.TryLockAll(w.Ctx, wants))
-			var refused *rwlock.AcquireError
-			require.ErrorAs(w, err, &refused)
+			refused := testkit.As[*rwlock.AcquireError](w, err)
 			require.Equal(w, "m", refused.Name)
 			require.Equal(w, held.Owner(), refused.Holder.Owner)
 			require.False(w, rwlock.Indeterminate(err))
@@ -170,11 +169,7 @@ func TestAllocationsOfSeveralLocks(t *testing.T) {
 	locker := testkit.Dial(t, testredis.Start(t).Addr(), rueidis.ClientOption{})
 	ctx, wants := t.Context(), rwlock.Writes("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 	allocations := testing.AllocsPerRun(100, func() {
-		all, err := locker.LockAll(ctx, wants)
-		if err == nil {
-			err = all.Release(ctx)
-		}
-		if err != nil {
+		if err := giveBack(locker.LockAll(ctx, wants)); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -221,33 +216,33 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 		call   *together
 	}
 	errEnough := errors.New("enough")
-	for _, c := range []struct {
-		name  string
+	type failure struct {
 		opts  []rwlock.LockOption // with a limit of time, which only fake time keeps
 		end   func(x *waiting)
 		fails func(x *waiting, err error)
-	}{
-		{"the end of ctx", nil, func(x *waiting) { x.cancel(errEnough) }, func(x *waiting, err error) {
-			var refused *rwlock.AcquireError
-			require.ErrorAs(x.w, err, &refused)
-			require.Equal(x.w, "b", refused.Name)
+	}
+	with := func(opts ...rwlock.LockOption) []rwlock.LockOption { return opts }
+	passes := func(*waiting) {}
+	loses := func(reason rwlock.Reason) func(x *waiting, err error) {
+		return func(x *waiting, err error) { require.Equal(x.w, reason, x.w.Loss(err).Reason) }
+	}
+	testkit.Each(t, map[string]failure{
+		"the end of ctx": {nil, func(x *waiting) { x.cancel(errEnough) }, func(x *waiting, err error) {
+			require.Equal(x.w, "b", testkit.As[*rwlock.AcquireError](x.w, err).Name)
 			fails(x.w, err, errEnough, context.Canceled)
 		}},
-		{"WithMaxWait", []rwlock.LockOption{rwlock.WithMaxWait(time.Second)}, func(*waiting) {}, func(x *waiting, err error) {
-			var refused *rwlock.AcquireError
-			require.ErrorAs(x.w, err, &refused)
+		"WithMaxWait": {with(rwlock.WithMaxWait(time.Second)), passes, func(x *waiting, err error) {
 			require.ErrorContains(x.w, err, "WithMaxWait limit of 1s reached")
-			require.GreaterOrEqual(x.w, refused.Waited, time.Second)
+			require.GreaterOrEqual(x.w, testkit.As[*rwlock.AcquireError](x.w, err).Waited, time.Second)
 		}},
-		{
-			"WithMaxWait and a minimum",
-			[]rwlock.LockOption{rwlock.WithMaxWait(time.Second), rwlock.WithMinHold(time.Hour)},
-			func(*waiting) {}, func(x *waiting, err error) { require.ErrorIs(x.w, err, rwlock.ErrNotAcquired) },
+		"WithMaxWait and a minimum": {
+			with(rwlock.WithMaxWait(time.Second), rwlock.WithMinHold(time.Hour)), passes,
+			func(x *waiting, err error) { require.ErrorIs(x.w, err, rwlock.ErrNotAcquired) },
 		},
-		{"Close", nil, func(x *waiting) { require.NoError(x.w, x.p.Close()) }, func(x *waiting, err error) {
+		"Close": {nil, func(x *waiting) { require.NoError(x.w, x.p.Close()) }, func(x *waiting, err error) {
 			require.ErrorIs(x.w, err, rwlock.ErrClosed)
 		}},
-		{"the loss of a lock before", nil, func(x *waiting) {
+		"the loss of a lock before": {nil, func(x *waiting) {
 			for _, key := range x.w.LockKeys() {
 				if strings.Contains(key, "{a}") {
 					x.w.Command("DEL", key)
@@ -259,48 +254,36 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 			require.Equal(x.w, rwlock.ReasonGone, lost.Reason)
 			require.NotErrorIs(x.w, err, rwlock.ErrNotAcquired)
 		}},
-		{
-			"a lock before that is not renewed",
-			[]rwlock.LockOption{rwlock.WithoutRenewal(), rwlock.WithTTL(time.Second)},
-			func(*waiting) {}, func(x *waiting, err error) {
-				require.Equal(x.w, rwlock.ReasonExpired, x.w.Loss(err).Reason)
-			},
+		"a lock before that is not renewed": {
+			with(rwlock.WithoutRenewal(), rwlock.WithTTL(time.Second)), passes, loses(rwlock.ReasonExpired),
 		},
-		{
-			"WithMaxHold of a lock before",
-			[]rwlock.LockOption{rwlock.WithMaxHold(time.Second)},
-			func(*waiting) {}, func(x *waiting, err error) {
-				require.Equal(x.w, rwlock.ReasonMaxHold, x.w.Loss(err).Reason)
-			},
-		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			in := everywhere
-			if len(c.opts) > 0 {
-				in = inFakeTime
+		"WithMaxHold of a lock before": {with(rwlock.WithMaxHold(time.Second)), passes, loses(rwlock.ReasonMaxHold)},
+	}, func(t *testing.T, c failure) {
+		in := everywhere
+		if len(c.opts) > 0 {
+			in = inFakeTime
+		}
+		in(t, func(w *world) {
+			p, q := w.Process(), w.Process()
+			held := q.Take("b", rwlock.Write)
+			ctx, cancel := context.WithCancelCause(w.Ctx)
+			defer cancel(nil)
+			x := &waiting{w, p, cancel, takeAll(p, ctx, rwlock.Writes(names...), c.opts...)}
+			w.UntilWaiting("b", 1)
+			w.Eventually("the process knows that it waits", func() bool { return p.Stats().Waiting == 1 })
+			c.end(x)
+			c.fails(x, x.call.failed(w))
+			for _, name := range []string{"a", "c"} {
+				w.Eventually(name+" is free", func() bool { return isFree(w, name) })
 			}
-			in(t, func(w *world) {
-				p, q := w.Process(), w.Process()
-				held := q.Take("b", rwlock.Write)
-				ctx, cancel := context.WithCancelCause(w.Ctx)
-				defer cancel(nil)
-				x := &waiting{w, p, cancel, takeAll(p, ctx, rwlock.Writes(names...), c.opts...)}
-				w.UntilWaiting("b", 1)
-				w.Eventually("the process knows that it waits", func() bool { return p.Stats().Waiting == 1 })
-				c.end(x)
-				c.fails(x, x.call.failed(w))
-				for _, name := range []string{"a", "c"} {
-					w.Eventually(name+" is free", func() bool { return isFree(w, name) })
-				}
-				w.Eventually("none waits", func() bool { return len(w.Inspect("b").Waiters) == 0 })
-				require.Zero(w, p.Stats().Held+p.Stats().Waiting)
-				w.Release(held)
-				require.NoError(w, p.Close())
-				require.NoError(w, q.Close())
-				w.UntilOnlyTokens()
-			})
+			w.Eventually("none waits", func() bool { return len(w.Inspect("b").Waiters) == 0 })
+			require.Zero(w, p.Stats().Held+p.Stats().Waiting)
+			w.Release(held)
+			require.NoError(w, p.Close())
+			require.NoError(w, q.Close())
+			w.UntilOnlyTokens()
 		})
-	}
+	})
 }
 
 // A caller that holds a later lock does not wait for an earlier one: who holds that may wait for the later one.
@@ -320,8 +303,7 @@ func nestedWaitsKeepTheOrder(w *world, outside rwlock.Mode) {
 		rwlock.Reads("a"), append(rwlock.Reads("a"), rwlock.Writes("z")...),
 	}
 	for _, wants := range earlier {
-		all := got(p.LockAll(ctx, wants)).orFail(w, "it need not wait")
-		require.NoError(w, all.Release(w.Ctx))
+		require.NoError(w, giveBack(p.LockAll(ctx, wants)), "it need not wait")
 	}
 
 	held := q.Take("a", rwlock.Write)

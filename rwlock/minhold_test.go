@@ -135,14 +135,12 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 				}))
 				require.ErrorContains(w, errorOf(q.Adopt(w.Ctx, ticket, minimum)), "it can be adopted again")
 				w.Settle()
-				lease := got(p.Adopt(w.Ctx, ticket)).orFail(w)
-				w.Release(lease)
+				require.NoError(w, giveBack(p.Adopt(w.Ctx, ticket)))
 			},
 			"a hold that joined": func(p *process) {
 				owner := reentrant.NewOwner()
 				outer := got(reentrant.New(p.Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n")).orFail(w)
-				inner := got(reentrant.New(w.Process().Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n", minimum)).orFail(w)
-				require.NoError(w, inner.Release(w.Ctx))
+				require.NoError(w, giveBack(reentrant.New(w.Process().Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n", minimum)))
 				require.NoError(w, outer.Release(w.Ctx))
 			},
 		} {

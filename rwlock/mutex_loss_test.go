@@ -178,10 +178,8 @@ func TestNoTimerOfLingeringOutlivesTheLease(t *testing.T) {
 			require.NoError(w, mu.Lock(w.Ctx))
 			require.NoError(w, p.Close())
 		},
-		"a loss": func(w *world, _ *process, _ *rwlock.RWMutex) { w.FlushAll(); w.Pass(w.TTL) },
-		"another process": func(w *world, _ *process, _ *rwlock.RWMutex) {
-			w.Release(w.Process().Take("n", rwlock.Write))
-		},
+		"a loss":          func(w *world, _ *process, _ *rwlock.RWMutex) { w.FlushAll(); w.Pass(w.TTL) },
+		"another process": func(w *world, _ *process, _ *rwlock.RWMutex) { w.Release(w.Process().Take("n", rwlock.Write)) },
 	}, func(w *world, end func(*world, *process, *rwlock.RWMutex)) {
 		p := w.Process()
 		hasWaited(p)

@@ -95,8 +95,7 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 		require.Len(w, book.Records("a server does not answer its waiters"), 3, "at once, after 1 s, and after 2 s more")
 		p.Link.Restore()
 		w.Pass(w.TTL)
-		w.Release(other)
-		w.Release(waiting.Granted())
+		w.Release(waiting.GrantedAfter(other))
 		require.NoError(w, held.Err())
 		for _, about := range []string{
 			"a server answers its waiters again", "a server renews leases again",
@@ -420,9 +419,7 @@ var deadEnds = map[string]func(w *world, p *process){
 func TestNoCallOutlastsItsContextWithAnyClient(t *testing.T) {
 	for kind, change := range plainClients {
 		for fault, strike := range deadEnds {
-			t.Run(kind+", "+fault, func(t *testing.T) {
-				inFakeTime(t, func(w *world) { outlast(w, change, strike) })
-			})
+			t.Run(kind+", "+fault, func(t *testing.T) { inFakeTime(t, func(w *world) { outlast(w, change, strike) }) })
 		}
 	}
 }
@@ -521,8 +518,7 @@ func TestAHandOffToAWaiterThatGaveUpIsReleasedAtOnce(t *testing.T) {
 			w.Pass(1500 * time.Millisecond)
 			p.Link.Restore()
 			begun := time.Now()
-			w.Release(holder)
-			w.Release(next.Granted())
+			w.Release(next.GrantedAfter(holder))
 			require.Less(w, time.Since(begun), 50*time.Millisecond)
 		}
 	}))

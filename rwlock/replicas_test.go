@@ -157,8 +157,7 @@ func TestAGrantThatIsFoundAgainIsConfirmed(t *testing.T) {
 				replica.ReplicaOf(master)
 				proxy := testredis.NewProxy(t, master.Addr())
 				l := replicated(t, proxy.Addr(), 1, rwlock.WithTTL(20*time.Second))
-				warm := got(l.Lock(t.Context(), "warm")).orFail(t)
-				require.NoError(t, warm.Release(t.Context()))
+				require.NoError(t, giveBack(l.Lock(t.Context(), "warm")))
 				if frozen {
 					replica.Freeze()
 					defer replica.Thaw()
@@ -241,8 +240,7 @@ func TestReplicasThatLagBehindAFailover(t *testing.T) {
 			t.Parallel()
 			s := testredis.StartSentinel(t, redisBinary(t))
 			first, second := replicatedIn(t, s.Option(), n), replicatedIn(t, s.Option(), 0)
-			warm := got(first.Lock(t.Context(), "warm")).orFail(t)
-			require.NoError(t, warm.Release(t.Context()))
+			require.NoError(t, giveBack(first.Lock(t.Context(), "warm")))
 
 			cutOff(t, s.Master(), s.Nodes()[1:]...)
 			lease, err := first.TryLock(t.Context(), "n")
@@ -410,8 +408,7 @@ func TestConfirmedHandOffCostsOneCommand(t *testing.T) {
 					p.Link.ResetCalls()
 					waiting := p.Queue("n", rwlock.Write)
 					at := time.Now()
-					w.Release(held)
-					lease := waiting.Granted()
+					lease := waiting.GrantedAfter(held)
 					trips := 0
 					if confirmed {
 						trips = 1

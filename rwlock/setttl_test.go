@@ -212,8 +212,7 @@ func TestAHandOffWithoutRenewalLastsForItsTTL(t *testing.T) {
 		holder, p := w.Process(), w.Process()
 		held := holder.Take("n", rwlock.Write)
 		waiter := p.Queue("n", rwlock.Write, rwlock.WithoutRenewal())
-		w.Release(held)
-		lease := waiter.Granted()
+		lease := waiter.GrantedAfter(held)
 		w.Pass(w.TTL - w.Claim())
 		require.NoError(w, lease.Err())
 		w.UntilOver(lease)
@@ -314,8 +313,7 @@ func resume(w *world, suspended time.Duration, mode rwlock.Mode) {
 	}
 	require.NoError(w, other.Err())
 	p.Link.Delay(0)
-	w.Release(other)
-	lease := waiter.Granted()
+	lease := waiter.GrantedAfter(other)
 	require.NoError(w, lease.Err())
 	require.Greater(w, lease.Token(), other.Token())
 }

@@ -374,8 +374,7 @@ func prefixes(w *world) {
 	for _, key := range w.LockKeys() {
 		require.Regexp(w, `^(fencelock|team:blue):\{n\}`, key)
 	}
-	w.Release(two)
-	w.Release(next.Granted())
+	w.Release(next.GrantedAfter(two))
 	require.EqualValues(w, 1, r.Stats().HandedOff, "the message found its way")
 	w.Release(one)
 	w.OnlyTokensLeft()

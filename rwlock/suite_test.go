@@ -200,8 +200,7 @@ func compatibility(w *world) {
 				waiting := contender.Queue("n", c.wanted)
 				require.True(w, waiting.IsWaiting())
 				require.NoError(w, first.Err())
-				w.Release(first)
-				w.Release(waiting.Granted())
+				w.Release(waiting.GrantedAfter(first))
 			}
 			w.Release(first)
 		}
@@ -215,8 +214,7 @@ func writerHoldsReadersBack(w *world) {
 	writer := q.Queue("n", rwlock.Write)
 	require.ErrorIs(w, errorOf(p.TryRLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 	late := p.Queue("n", rwlock.Read)
-	w.Release(reader)
-	w.Release(writer.Granted())
+	w.Release(writer.GrantedAfter(reader))
 	w.Release(late.Granted())
 }
 
@@ -255,8 +253,7 @@ func arrivalOrder(w *world) {
 		for _, later := range queue[i:] {
 			require.True(w, later.IsWaiting())
 		}
-		w.Release(held)
-		lease := next.Granted()
+		lease := next.GrantedAfter(held)
 		require.Greater(w, lease.Token(), held.Token())
 		held = lease
 	}

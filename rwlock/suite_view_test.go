@@ -60,8 +60,7 @@ func inspectShows(w *world) {
 	s = w.Inspect("n")
 	require.Equal(w, rwlock.Write, s.Mode)
 	require.Equal(w, writer.Token(), s.Token)
-	w.Release(writer)
-	last := fourth.Granted()
+	last := fourth.GrantedAfter(writer)
 	w.Release(last)
 	require.Equal(w, rwlock.State{Name: "n", Token: last.Token()}, withoutMasters(w.Inspect("n")))
 }
@@ -80,8 +79,7 @@ func statsCount(w *world) {
 
 	waiting := q.Queue("a", rwlock.Write)
 	w.Eventually("the waiter is counted", func() bool { return q.Stats() == rwlock.Stats{Waiting: 1} })
-	w.Release(a)
-	handed := waiting.Granted()
+	handed := waiting.GrantedAfter(a)
 	s := q.Stats()
 	s.Renewed = 0 // the hand-off is confirmed by a renewal soon
 	if w.Group != nil {
@@ -144,15 +142,12 @@ func reported(t *testkit.Trace) (all []string) {
 
 func traceTells(w *world) {
 	var d testkit.Trace
-	has := func(event string) func() bool {
-		return func() bool { return slices.Contains(reported(&d), event) }
-	}
+	has := func(event string) func() bool { return func() bool { return slices.Contains(reported(&d), event) } }
 	p := w.Process(d.Option())
 	q := w.Process(rwlock.WithTrace(&rwlock.Trace{})) // every function may be nil
 	held := q.Take("a", rwlock.Write)
 	waiting := p.Queue("a", rwlock.Read)
-	w.Release(held)
-	lease := waiting.Granted()
+	lease := waiting.GrantedAfter(held)
 	require.NoError(w, lease.Renew(w.Ctx))
 	w.Eventually("the renewal is told", has("renewed a"))
 	w.Release(lease)
@@ -178,8 +173,7 @@ func loggerHears(w *world) {
 	p, q := w.Process(book.Option()), w.Process()
 	held := q.Take("quiet", rwlock.Write)
 	waiting := p.Queue("quiet", rwlock.Write)
-	w.Release(held)
-	lease := waiting.Granted()
+	lease := waiting.GrantedAfter(held)
 	require.NoError(w, lease.Renew(w.Ctx))
 	w.Release(lease)
 	require.Empty(w, book.Records(""))

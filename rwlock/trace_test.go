@@ -82,8 +82,7 @@ func TestWhatIsNoAcquisitionIsNotReported(t *testing.T) {
 func TestAJoinThatGoesOnIsReportedOnce(t *testing.T) {
 	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		nested := reentrant.New(p.Locker)
-		hold := got(nested.Lock(reentrant.AsOwner(w.Ctx, reentrant.NewOwner()), "n")).orFail(w)
-		require.NoError(w, hold.Release(w.Ctx))
+		require.NoError(w, giveBack(nested.Lock(reentrant.AsOwner(w.Ctx, reentrant.NewOwner()), "n")))
 		w.Settle()
 		require.Equal(w, []string{"acquired n", "released n"}, reported(d))
 		require.Zero(w, p.Stats().Failed)
@@ -129,12 +128,10 @@ func TestTraceGetsTheContextOfTheAcquisition(t *testing.T) {
 		}
 		p := w.Process(rwlock.WithTrace(&rwlock.Trace{
 			Waiting: note("waiting"), Acquired: note("acquired"), Released: note("released"),
-			Failed: func(ctx context.Context, e rwlock.TraceEvent, _ error) { note("failed")(ctx, e) },
-			Lost:   func(ctx context.Context, e rwlock.TraceEvent, _ *rwlock.LostError) { note("lost")(ctx, e) },
-			AtRisk: func(ctx context.Context, e rwlock.TraceEvent, _ time.Duration) { note("at risk")(ctx, e) },
-			Unreachable: func(ctx context.Context, e rwlock.TraceEvent, _ error) {
-				note("unreachable")(ctx, e)
-			},
+			Failed:      func(ctx context.Context, e rwlock.TraceEvent, _ error) { note("failed")(ctx, e) },
+			Lost:        func(ctx context.Context, e rwlock.TraceEvent, _ *rwlock.LostError) { note("lost")(ctx, e) },
+			AtRisk:      func(ctx context.Context, e rwlock.TraceEvent, _ time.Duration) { note("at risk")(ctx, e) },
+			Unreachable: func(ctx context.Context, e rwlock.TraceEvent, _ error) { note("unreachable")(ctx, e) },
 		}))
 		span := func(name string) (context.Context, context.CancelFunc) {
 			return context.WithCancel(context.WithValue(w.Ctx, spanKey{}, name))
@@ -233,8 +230,7 @@ func TestAHandOffAtRiskIsReported(t *testing.T) {
 	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		held := w.Process().Take("n", rwlock.Write)
 		next := p.Queue("n", rwlock.Write, rwlock.WithTTL(time.Minute))
-		w.Release(held)
-		lease := next.Granted()
+		lease := next.GrantedAfter(held)
 		p.Link.Hold(testredis.Both)
 		w.UntilOver(lease)
 		w.Settle()
@@ -342,8 +338,7 @@ func TestNothingWaitsForUserCodeThatStandsStill(t *testing.T) {
 		held := q.Take("n", rwlock.Write)
 		first, second := p.Queue("n", rwlock.Write), p.Queue("n", rwlock.Write)
 		released := time.Now()
-		w.Release(held)
-		w.Release(first.Granted())
+		w.Release(first.GrantedAfter(held))
 		w.Release(second.Granted())
 		require.Less(w, second.At.Sub(released), w.Refresh())
 

@@ -111,6 +111,13 @@ func (a *Pending) Granted() *rwlock.Lease {
 	return a.Lease
 }
 
+// GrantedAfter releases the lease that is in the way, and waits for that of the waiter.
+func (a *Pending) GrantedAfter(held *rwlock.Lease) *rwlock.Lease {
+	a.w.Helper()
+	a.w.Release(held)
+	return a.Granted()
+}
+
 // Failed waits for the error.
 func (a *Pending) Failed() error {
 	a.w.Helper()
