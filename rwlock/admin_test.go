@@ -330,8 +330,7 @@ func TestListGoesOnWithoutAServer(t *testing.T) {
 	slices.Sort(expected)
 	require.Equal(t, expected, names)
 	require.Len(t, failed, 1)
-	node := testkit.As[*rwlock.NodeError](t, failed[0])
-	require.Equal(t, silent.Addr(), node.Addr)
+	require.Equal(t, silent.Addr(), testkit.As[*rwlock.NodeError](t, failed[0]).Addr)
 }
 
 // A replica that has not synchronized so far shows what it had before, or nothing: it is not asked.

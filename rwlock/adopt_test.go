@@ -251,8 +251,7 @@ func TestABrokenHoldIsNotAdopted(t *testing.T) {
 			require.NoError(w, q.Break(w.Ctx, "n", ticket.Hold, "stuck", rwlock.BreakNow()))
 			_, err := q.Adopt(w.Ctx, ticket)
 			refusedTicket(w, err, "broken")
-			broken := testkit.As[*rwlock.BrokenError](w, err)
-			require.Equal(w, "stuck", broken.Why)
+			require.Equal(w, "stuck", testkit.As[*rwlock.BrokenError](w, err).Why)
 		}
 	}))
 }
@@ -454,7 +453,7 @@ func TestDetachRefuses(t *testing.T) {
 		w.Release(lease)
 
 		reader, other := p.Take("n", rwlock.Read), w.Process().Take("n", rwlock.Read)
-		upgrade := upgrading(w, w.Ctx, reader)
+		upgrade := w.Call(w.Ctx, reader.Upgrade)
 		w.UntilWaiting("n", 1)
 		require.ErrorIs(w, errorOf(reader.Detach(w.Ctx)), rwlock.ErrUpgrade)
 		w.Release(other)

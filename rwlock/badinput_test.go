@@ -21,8 +21,7 @@ import (
 func refusedOption(t *testing.T, err error, option, value, rule string) {
 	t.Helper()
 	require.ErrorIs(t, err, rwlock.ErrOption)
-	refused := testkit.As[*rwlock.OptionError](t, err)
-	require.Equal(t, option, refused.Option)
+	require.Equal(t, option, testkit.As[*rwlock.OptionError](t, err).Option)
 	for _, part := range []string{"rwlock: ", option, value, rule} {
 		require.ErrorContains(t, err, part)
 	}
@@ -257,9 +256,7 @@ func TestAPanicOfAContextLeavesAnRWMutexUsable(t *testing.T) {
 						require.NoError(w, m.RUnlock(w.Ctx))
 						over = true
 					}()
-					ctx, cancel := context.WithTimeout(w.Ctx, w.TTL/2)
-					require.NoError(w, m.Lock(ctx), "after %d calls", calls)
-					cancel()
+					require.NoError(w, m.Lock(w.Soon(w.TTL/2)), "after %d calls", calls)
 					require.NoError(w, m.Unlock(w.Ctx))
 				}
 				require.Greater(w, panics, 2)

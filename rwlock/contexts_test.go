@@ -149,8 +149,7 @@ func TestCompleted(t *testing.T) {
 		require.True(w, rwlock.Completed(err), "%v", err)
 		require.True(w, rwlock.Completed(fmt.Errorf("charge: %w", err)))
 		require.ErrorContains(w, err, "the work had returned without an error")
-		lost := testkit.As[*rwlock.LostError](w, err)
-		require.Equal(w, rwlock.ReasonGone, lost.Reason)
+		require.Equal(w, rwlock.ReasonGone, testkit.As[*rwlock.LostError](w, err).Reason)
 
 		err = lose(func(context.Context) error { return failure })
 		fails(w, err, rwlock.ErrLost, failure)
@@ -244,8 +243,7 @@ func TestWaitingInsideTheOwnSectionIsRefused(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		for around, section := range sections(p) {
 			for entry, take := range taking(p) {
-				ctx, cancel := context.WithTimeout(w.Ctx, w.TTL)
-				require.NoError(w, section(ctx, "n", func(ctx context.Context) error {
+				require.NoError(w, section(w.Soon(w.TTL), "n", func(ctx context.Context) error {
 					w.Settle() // a mutex gives back in the background
 					calls := p.Link.Calls("EVALSHA")
 					for _, inner := range []context.Context{ctx, context.WithoutCancel(ctx)} {
@@ -261,7 +259,6 @@ func TestWaitingInsideTheOwnSectionIsRefused(t *testing.T) {
 					require.ErrorIs(w, err, rwlock.ErrNotAcquired, "a single attempt does not wait: %s", around)
 					return nil
 				}), "%s in %s", entry, around)
-				cancel()
 			}
 		}
 		w.OnlyTokensLeft()
@@ -316,12 +313,10 @@ func TestTheEndOfAWaitForOneselfSaysSo(t *testing.T) {
 		for where, work := range sections(p) {
 			require.NoError(w, work(w.Ctx, "n", func(context.Context) error {
 				for how, take := range taking(p) {
-					outer, cancel := context.WithTimeout(w.Ctx, time.Second)
-					if err := take(outer, "n"); err != nil { // readers may share it
+					if err := take(w.Soon(time.Second), "n"); err != nil { // readers may share it
 						require.ErrorContains(w, err, question, "%s inside %s", how, where)
 						require.ErrorIs(w, err, context.DeadlineExceeded)
 					}
-					cancel()
 				}
 				brief := w.Soon(time.Second)
 				require.ErrorContains(w, errorOf(p.Lock(brief, "n", rwlock.WithMaxWait(time.Millisecond))), question)

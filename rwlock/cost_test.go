@@ -2,12 +2,10 @@ package rwlock_test
 
 import (
 	"context"
-	"maps"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -217,24 +215,16 @@ func hasWaited(p *process) {
 	p.W.Settle()
 }
 
-// commandsAfterWaiting counts the commands that reach the server over the link from now on, after hasWaited.
-func commandsAfterWaiting(link *testredis.Link) func() map[string]int {
-	var mu sync.Mutex
-	counts := make(map[string]int)
+// commandsAfterWaiting are the commands that reach the server over the link from now on, after hasWaited.
+func commandsAfterWaiting(link *testredis.Link) func() []string {
+	var commands testkit.Notes[string]
 	link.OnCommand(func(cmd []string) {
 		late := slices.ContainsFunc(cmd, func(arg string) bool { return strings.HasSuffix(arg, "{"+waitedFor+"}") })
-		if late || cmd[0] == "PING" || cmd[0] == "INFO" {
-			return
+		if !late && cmd[0] != "PING" && cmd[0] != "INFO" {
+			commands.Add(cmd[0])
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		counts[cmd[0]]++
 	})
-	return func() map[string]int {
-		mu.Lock()
-		defer mu.Unlock()
-		return maps.Clone(counts)
-	}
+	return commands.All
 }
 
 // An RWMutex that is not held costs less than 1 KiB, nothing that runs, and nothing once nobody refers to it.

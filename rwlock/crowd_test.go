@@ -17,31 +17,21 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// What one call of a script does at the most, however many wait. Each of 64 readers that enter, and of 64 waiters whose
-// message nobody hears, takes six commands of 24 words in all. Each of 200 that it is asked about takes one command and
-// five words: its field twice, its record, and its member with the place. Each of 64 holds and of 64 sidelined waiters
-// that have expired is named three times. The rest is for itself: 8 commands where nothing has expired, else up to 20.
-const (
-	perRefresh = 200
-)
+// perRefresh is how many waiters one refresh names at the most.
+const perRefresh = 200
 
 // A crowd is more waiters of one process and lock than one refresh names: those behind the nearest have not asked.
 const crowd = 3 * perRefresh
-
-// lineUpCrowd queues n writers one after the other, and notes in which order they enter.
-func lineUpCrowd(p *process, r *testkit.Order, from, n int) (all []*pending) {
-	for i := range n {
-		all = append(all, p.LineUp("n", rwlock.Write, func(l *rwlock.Lease) { r.Enter(from+i, l) }))
-	}
-	return all
-}
 
 // However many wait, one refresh is sent in an interval, and names no more waiters than a call may.
 func TestCrowdCostsOneBoundedRefresh(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		held := w.Process().Take("n", rwlock.Write)
-		p, r := w.Process(), new(testkit.Order)
-		all := lineUpCrowd(p, r, 0, crowd)
+		p := w.Process()
+		var all []*pending
+		for range crowd {
+			all = append(all, p.LineUp("n", rwlock.Write, func(*rwlock.Lease) {}))
+		}
 		w.Pass(2 * w.Claim())
 		calls := 0
 		p.Link.OnCommand(func(cmd []string) {
@@ -199,13 +189,7 @@ func TestFIFOOfManyProcesses(t *testing.T) {
 		for _, a := range all {
 			a.Granted()
 		}
-		require.Len(w, r.Entered, waiters)
-		for i := range waiters {
-			require.Equal(w, i, r.Entered[i], "%v", r.Entered)
-			if i > 0 {
-				require.Greater(w, r.Tokens[i], r.Tokens[i-1])
-			}
-		}
+		r.RequireFIFO(w, waiters)
 		handedOff := uint64(0)
 		for _, p := range processes {
 			handedOff += p.Stats().HandedOff

@@ -192,8 +192,7 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 		"is a sentinel": sentinel.Sentinels()[0].Addr(), "is a node of a Cluster": node.Addr(),
 	} {
 		err := errorOf(rwlock.Dial(addr, rueidis.ClientOption{}))
-		refused := testkit.As[*rwlock.OptionError](t, err)
-		require.Equal(t, "addr", refused.Option)
+		require.Equal(t, "addr", testkit.As[*rwlock.OptionError](t, err).Option)
 		fails(t, err, addr, says, "base.InitAddress")
 	}
 
@@ -209,8 +208,7 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 		"leave base.Sentinel.MasterSet empty": {InitAddress: plain, Sentinel: rueidis.SentinelOption{MasterSet: "m"}},
 	} {
 		err := errorOf(rwlock.Dial("", base))
-		refused := testkit.As[*rwlock.OptionError](t, err, says)
-		require.Equal(t, "base.InitAddress", refused.Option)
+		require.Equal(t, "base.InitAddress", testkit.As[*rwlock.OptionError](t, err, says).Option)
 		fails(t, err, says, base.InitAddress[0])
 	}
 

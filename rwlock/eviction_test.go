@@ -93,8 +93,7 @@ func TestAnEvictingServerIsToldAtFirstUse(t *testing.T) {
 							continue
 						}
 						fails(w, err, "gone: ", "maxmemory-policy is "+c.policy)
-						node := testkit.As[*rwlock.NodeError](w, err)
-						require.Equal(w, p.Proxies[0].Addr(), node.Addr)
+						require.Equal(w, p.Proxies[0].Addr(), testkit.As[*rwlock.NodeError](w, err).Addr)
 					}
 					require.NoError(w, p.Close()) // the answers have been read
 					require.Equal(w, told, evicting(&book, cmp.Or(c.log, "evict")), book.String())
@@ -293,8 +292,7 @@ func TestPingOverAQuorum(t *testing.T) {
 	w.Servers[2].Kill()
 	err := l.Ping(t.Context())
 	require.NotErrorIs(t, err, rwlock.ErrNoQuorum)
-	node := testkit.As[*rwlock.NodeError](t, err)
-	require.Equal(t, 2, node.Index)
+	require.Equal(t, 2, testkit.As[*rwlock.NodeError](t, err).Index)
 	require.ErrorContains(t, err, addrs[2])
 	w.Servers[0].Kill()
 	fails(t, l.Ping(t.Context()), rwlock.ErrNoQuorum, addrs[0], addrs[2])

@@ -20,9 +20,8 @@ import (
 
 // load is several processes that take one lock in turns, and what they saw.
 type load struct {
-	mu     sync.Mutex
-	grants []time.Time
-	tokens []fencing.Token
+	grants testkit.Notes[time.Time]
+	tokens testkit.Notes[fencing.Token]
 	all    sync.WaitGroup
 	stop   context.CancelFunc
 }
@@ -39,10 +38,8 @@ func startLoad(w *world, n int, work time.Duration) *load {
 				if err != nil {
 					continue
 				}
-				l.mu.Lock()
-				l.grants = append(l.grants, time.Now())
-				l.tokens = append(l.tokens, lease.Token())
-				l.mu.Unlock()
+				l.grants.Add(time.Now())
+				l.tokens.Add(lease.Token())
 				time.Sleep(work)
 				_ = lease.Release(ctx) // lost in the disaster, as like as not
 			}
@@ -57,17 +54,9 @@ func (l *load) end() {
 	l.all.Wait()
 }
 
-func (l *load) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.grants)
-}
-
 // longestGap returns the longest time without a grant from that moment on.
 func (l *load) longestGap(from time.Time) (longest time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, at := range l.grants {
+	for _, at := range l.grants.All() {
 		if at.After(from) {
 			longest = max(longest, at.Sub(from))
 			from = at
@@ -94,8 +83,8 @@ func TestF11WaitersGoOnAfterTheKeysVanished(t *testing.T) {
 			require.LessOrEqual(w, l.longestGap(at), w.Refresh()+work)
 		}
 		l.end()
-		require.IsIncreasing(w, l.tokens)
-		require.Greater(w, l.count(), 100)
+		require.IsIncreasing(w, l.tokens.All())
+		require.Greater(w, len(l.grants.All()), 100)
 	})
 }
 

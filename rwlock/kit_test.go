@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"sync"
 	"testing"
 	"time"
 
@@ -76,28 +75,19 @@ func everywhere(t *testing.T, test func(w *world)) {
 }
 
 // ending notes when a lease ends.
-type ending struct {
-	mu sync.Mutex
-	at time.Time
-}
+type ending struct{ testkit.Notes[time.Time] }
 
 // watch notes the moment at which the lease's context ends, which is what work under the lock sees.
 func watch(lease *rwlock.Lease) *ending {
 	e := new(ending)
-	ctx := lease.Context(context.Background())
-	context.AfterFunc(ctx, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.at = time.Now()
-	})
+	context.AfterFunc(lease.Context(context.Background()), func() { e.Add(time.Now()) })
 	return e
 }
 
 // before reports whether the lease had ended before that moment.
 func (e *ending) before(t time.Time) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.at.IsZero() && e.at.Before(t)
+	ended := e.All()
+	return len(ended) > 0 && ended[0].Before(t)
 }
 
 // errorOf is the error of a call, beside which it returns nothing.

@@ -15,11 +15,6 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// upgrading is a call of Upgrade under way.
-func upgrading(w *world, ctx context.Context, lease *rwlock.Lease) *testkit.Call {
-	return w.Call(ctx, lease.Upgrade)
-}
-
 // A lease goes from reading to writing and back, with a larger token each time, and is the same lease all along.
 func TestALeaseIsUpgradedAndDowngraded(t *testing.T) {
 	everywhere(t, withOne(func(w *world, p *process) {
@@ -60,12 +55,6 @@ func TestALeaseIsUpgradedAndDowngraded(t *testing.T) {
 	}))
 }
 
-func soonOver(w *world) context.Context {
-	ctx, cancel := context.WithTimeout(w.Ctx, 50*time.Millisecond)
-	w.Cleanup(cancel)
-	return ctx
-}
-
 // Whoever gives up goes on reading, whatever the upgrade had come to.
 func TestAnUpgradeThatIsGivenUpKeepsTheReadLock(t *testing.T) {
 	inFakeTime(t, withTwo(func(w *world, p, q *process) {
@@ -82,7 +71,7 @@ func TestAnUpgradeThatIsGivenUpKeepsTheReadLock(t *testing.T) {
 		require.Equal(w, token, limited.Token())
 
 		p.Link.Hold(testredis.ToClient) // granted, and nobody hears of it
-		require.ErrorIs(w, limited.Upgrade(soonOver(w)), context.DeadlineExceeded)
+		require.ErrorIs(w, limited.Upgrade(w.Soon(50*time.Millisecond)), context.DeadlineExceeded)
 		p.Link.Restore()
 		w.Pass(2 * w.TTL)
 		require.NoError(w, limited.Err())

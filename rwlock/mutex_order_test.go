@@ -74,8 +74,7 @@ func TestMaxWaitSpansTheWholeWaiting(t *testing.T) {
 			require.Equal(w, limit, time.Since(began))
 			fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait limit of 5s")
 			require.NotErrorIs(w, err, context.DeadlineExceeded)
-			e := testkit.As[*rwlock.AcquireError](w, err)
-			require.Equal(w, limit, e.Waited)
+			require.Equal(w, limit, testkit.As[*rwlock.AcquireError](w, err).Waited)
 		}
 		w.Release(lease)
 		w.OnlyTokensLeft()

@@ -266,9 +266,7 @@ func TestARenewalThatIsNotWaitedForNamesTheLock(t *testing.T) {
 		require.Empty(w, sent(p.Link))
 
 		p.Link.Hold(testredis.Both)
-		brief, stop := context.WithTimeout(w.Ctx, 100*time.Millisecond)
-		defer stop()
-		err := lease.Renew(brief)
+		err := lease.Renew(w.Soon(100 * time.Millisecond))
 		require.ErrorIs(w, err, context.DeadlineExceeded)
 		require.NotErrorIs(w, err, rwlock.ErrNoQuorum)
 		require.ErrorContains(w, err, `lock "n"`)

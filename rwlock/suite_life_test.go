@@ -316,8 +316,7 @@ func anyName(w *world) {
 
 	for i, name := range trickyNames {
 		_, err := q.TryRLock(w.Ctx, name)
-		e := testkit.As[*rwlock.AcquireError](w, err, "%q: %v", name, err)
-		require.Equal(w, leases[i].Owner(), e.Holder.Owner)
+		require.Equal(w, leases[i].Owner(), testkit.As[*rwlock.AcquireError](w, err, "%q: %v", name, err).Holder.Owner)
 		waiting = append(waiting, q.Queue(name, rwlock.Write))
 	}
 	handedOff := q.Stats().HandedOff

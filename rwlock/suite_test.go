@@ -331,8 +331,7 @@ func maxWait(w *world) {
 	a := q.Acquire(w.Ctx, "n", rwlock.Write, rwlock.WithMaxWait(limit))
 	err := a.Failed()
 	fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait", limit.String())
-	e := testkit.As[*rwlock.AcquireError](w, err)
-	require.GreaterOrEqual(w, e.Waited, limit)
+	require.GreaterOrEqual(w, testkit.As[*rwlock.AcquireError](w, err).Waited, limit)
 	if w.Mini != nil {
 		require.Equal(w, limit, a.At.Sub(start))
 	}
