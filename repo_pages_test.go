@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // A program that was built in its folder is easily committed with it.
@@ -87,8 +89,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			if link[1] != "" {
 				target = filepath.Join(filepath.Dir(path), link[1])
 			}
-			_, err := os.Stat(target)
-			require.NoError(t, err, "%s: %s", path, link[0])
+			expect.NoError(os.Stat(target)).In(t, "%s: %s", path, link[0])
 			if link[2] != "" && strings.HasSuffix(target, ".md") {
 				require.Contains(t, anchors(t, target), link[2], "%s: %s", path, link[0])
 			}
@@ -102,8 +103,7 @@ func TestNamedPagesExist(t *testing.T) {
 	for path, text := range files(t, "") {
 		for _, page := range namedPage.FindAllStringSubmatch(string(text), -1) {
 			named++
-			_, err := os.Stat(page[1])
-			require.NoError(t, err, path)
+			expect.NoError(os.Stat(page[1])).In(t, path)
 			if page[2] != "" {
 				require.Contains(t, anchors(t, page[1]), page[2], path)
 			}
@@ -116,8 +116,7 @@ var namedPage = regexp.MustCompile(`\b((?:docs/[a-z-]+|SECURITY|CONTRIBUTING|CHA
 
 func anchors(t *testing.T, path string) (all []string) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
+	text := expect.NoError(os.ReadFile(path)).In(t)
 	for _, title := range heading.FindAllStringSubmatch(withoutCode.ReplaceAllString(string(text), ""), -1) {
 		name := noAnchor.ReplaceAllString(strings.ToLower(title[1]), "")
 		all = append(all, strings.ReplaceAll(name, " ", "-"))
@@ -127,8 +126,7 @@ func anchors(t *testing.T, path string) (all []string) {
 
 // Every log line, exported error and reason of a loss has a row in the page for operators, and each row is one of them.
 func TestRunbookHasEveryLineAndError(t *testing.T) {
-	page, err := os.ReadFile("docs/operate.md")
-	require.NoError(t, err)
+	page := expect.NoError(os.ReadFile("docs/operate.md")).In(t)
 	var lines, names, reasons []string
 	for path, text := range files(t, ".go") {
 		folder := filepath.ToSlash(filepath.Dir(path))
@@ -175,12 +173,10 @@ func rows(t *testing.T, page, section string) (all []string) {
 // logged returns the messages of a file's log lines, also those by way of a variable "message".
 func logged(t *testing.T, text []byte) (all []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
-	require.NoError(t, err)
+	file := expect.NoError(parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)).In(t)
 	add := func(e ast.Expr) {
 		if lit, ok := e.(*ast.BasicLit); ok && lit.Kind == token.STRING {
-			text, err := strconv.Unquote(lit.Value)
-			require.NoError(t, err)
+			text := expect.NoError(strconv.Unquote(lit.Value)).In(t)
 			all = append(all, text)
 		}
 	}

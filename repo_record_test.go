@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // record is what docs/evidence.md may name.
@@ -71,8 +73,7 @@ func recordOfRepository(t *testing.T) record {
 			r.tests[string(match[1])+" in "+filepath.ToSlash(filepath.Dir(path))] = true
 		}
 	}
-	table, err := os.ReadFile("redlock/model/cases.txt")
-	require.NoError(t, err)
+	table := expect.NoError(os.ReadFile("redlock/model/cases.txt")).In(t)
 	for line := range strings.Lines(string(table)) {
 		if cells := strings.Split(line, "|"); len(cells) > 2 {
 			r.cases[strings.TrimSpace(cells[1])] = true
@@ -82,16 +83,14 @@ func recordOfRepository(t *testing.T) record {
 		r.mutants[strings.TrimSuffix(filepath.Base(path), ".mutant")] = true
 	}
 	for _, page := range []string{"docs/guarantees.md", "docs/guide.md"} {
-		promises, err := os.ReadFile(page)
-		require.NoError(t, err)
+		promises := expect.NoError(os.ReadFile(page)).In(t)
 		r.promises += strings.Join(strings.Fields(string(promises)), " ")
 	}
 	return r
 }
 
 func TestTheRecordNamesWhatThereIs(t *testing.T) {
-	page, err := os.ReadFile("docs/evidence.md")
-	require.NoError(t, err)
+	page := expect.NoError(os.ReadFile("docs/evidence.md")).In(t)
 	r := recordOfRepository(t)
 	require.Empty(t, r.wrongIn(strings.ReplaceAll(string(page), "TestX", "a test")))
 	require.Greater(t, len(promised.FindAllString(string(page), -1)), 25)

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // What a reader has to take in at once is bounded, tests included, in every module of the workspace.
@@ -87,8 +89,7 @@ func wideLines(text []byte) (wide []string) {
 func longFunctions(t *testing.T, text []byte) (long []string) {
 	t.Helper()
 	positions := token.NewFileSet()
-	file, err := parser.ParseFile(positions, "", text, parser.SkipObjectResolution)
-	require.NoError(t, err)
+	file := expect.NoError(parser.ParseFile(positions, "", text, parser.SkipObjectResolution)).In(t)
 	span := func(n ast.Node) int { return positions.Position(n.End()).Line - positions.Position(n.Pos()).Line }
 	for _, decl := range file.Decls {
 		f, ok := decl.(*ast.FuncDecl)

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // What belongs together stands together: a function with one caller stands in its caller's file, and the methods of a
@@ -108,8 +110,7 @@ func check(t *testing.T, texts map[string][]byte) goPackage {
 		Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{},
 	}}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		file, err := parser.ParseFile(p.positions, name, texts[name], parser.SkipObjectResolution)
-		require.NoError(t, err)
+		file := expect.NoError(parser.ParseFile(p.positions, name, texts[name], parser.SkipObjectResolution)).In(t)
 		p.files = append(p.files, file)
 	}
 	config := types.Config{Importer: noImports{}, Error: func(error) {}}

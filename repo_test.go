@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,8 +53,7 @@ func TestImportsStayWhereTheyBelong(t *testing.T) {
 
 // A test file that is named after a fault has the number of a row.
 func TestEveryFaultIsInTheCatalogue(t *testing.T) {
-	page, err := os.ReadFile("docs/comparison.md")
-	require.NoError(t, err)
+	page := expect.NoError(os.ReadFile("docs/comparison.md")).In(t)
 	var tests []string
 	for path := range files(t, "_test.go") {
 		tests = append(tests, filepath.ToSlash(path))
@@ -65,13 +66,11 @@ var namedPath = regexp.MustCompile("`((?:rwlock|redlock|reentrant|lockdebug|fenc
 	"docs|tools)/[a-zA-Z_/]+[a-zA-Z0-9_/-]*(?:\\.go|\\.lua|\\.md)?)`")
 
 func TestContributingNamesWhatThereIs(t *testing.T) {
-	page, err := os.ReadFile("CONTRIBUTING.md")
-	require.NoError(t, err)
+	page := expect.NoError(os.ReadFile("CONTRIBUTING.md")).In(t)
 	named := namedPath.FindAllSubmatch(page, -1)
 	require.Greater(t, len(named), 30)
 	for _, path := range named {
-		_, err := os.Stat(string(path[1]))
-		require.NoError(t, err)
+		expect.NoError(os.Stat(string(path[1]))).In(t)
 	}
 }
 
@@ -197,8 +196,7 @@ func misplacedImports(t *testing.T, path string, text []byte) []string {
 
 	var misplaced []string
 	for _, spec := range parse(t, text).Imports {
-		imported, err := strconv.Unquote(spec.Path.Value)
-		require.NoError(t, err)
+		imported := expect.NoError(strconv.Unquote(spec.Path.Value)).In(t)
 		outside := strings.Contains(strings.SplitN(imported, "/", 2)[0], ".")
 		ofTests := slices.ContainsFunc(testOnly, func(module string) bool { return strings.HasPrefix(imported, module) })
 		if core && outside || ofTests && !forTests {
@@ -210,7 +208,5 @@ func misplacedImports(t *testing.T, path string, text []byte) []string {
 
 func parse(t *testing.T, text []byte) *ast.File {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
-	require.NoError(t, err)
-	return file
+	return expect.NoError(parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)).In(t)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -46,8 +47,7 @@ func lockCycle(ctx context.Context, l *rwlock.Locker, name string) error {
 
 func newBenchLocker(b *testing.B, client rueidis.Client) *rwlock.Locker {
 	b.Helper()
-	l, err := rwlock.New(client)
-	require.NoError(b, err)
+	l := expect.NoError(rwlock.New(client)).In(b)
 	b.Cleanup(func() { require.NoError(b, l.Close()) })
 	return l
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
@@ -30,8 +31,7 @@ func TestMain(m *testing.M) {
 // prepared is a run of one client on one embedded master.
 func prepared(t *testing.T, length time.Duration) *bench {
 	t.Helper()
-	b, err := prepare(t.Context(), config{masters: 1, length: length, clients: 1, names: 1})
-	require.NoError(t, err)
+	b := expect.NoError(prepare(t.Context(), config{masters: 1, length: length, clients: 1, names: 1})).In(t)
 	t.Cleanup(b.close)
 	return b
 }
@@ -94,15 +94,12 @@ func TestViolationIsReported(t *testing.T) {
 // Clients that lock under different prefixes do not exclude each other: a lock that is none.
 func TestALockThatIsNoneIsNoticed(t *testing.T) {
 	b := prepared(t, time.Second)
-	other, err := rwlock.New(b.team[1].conns[0], rwlock.WithPrefix("elsewhere"))
-	require.NoError(t, err)
+	other := expect.NoError(rwlock.New(b.team[1].conns[0], rwlock.WithPrefix("elsewhere"))).In(t)
 	defer func() { require.NoError(t, other.Close()) }()
 	name := b.names[0]
-	older, err := b.team[0].locker.Lock(t.Context(), name)
-	require.NoError(t, err)
+	older := expect.NoError(b.team[0].locker.Lock(t.Context(), name)).In(t)
 	at := b.judge.Begin(name)
-	newer, err := other.Lock(t.Context(), name)
-	require.NoError(t, err)
+	newer := expect.NoError(other.Lock(t.Context(), name)).In(t)
 	b.occupy(at, older, func() {
 		b.occupy(at, newer, func() { b.use(t.Context(), newer) })
 		b.use(t.Context(), older)
@@ -154,8 +151,7 @@ func TestServersDieMidway(t *testing.T) {
 
 func TestMinorityOfServersMayDie(t *testing.T) {
 	t.Parallel()
-	b, err := prepare(t.Context(), config{masters: 3, length: 2 * time.Second, clients: 2, names: 2})
-	require.NoError(t, err)
+	b := expect.NoError(prepare(t.Context(), config{masters: 3, length: 2 * time.Second, clients: 2, names: 2})).In(t)
 	defer b.close()
 	stderr := &atFirstLine{strike: b.embedded[1].Close}
 	require.Equal(t, statusOK, b.run(t.Context(), io.Discard, stderr), stderr.String())
@@ -267,11 +263,9 @@ func TestStoreRefusesWhatIsLate(t *testing.T) {
 	fence := func(token fencing.Token) fencing.Fence {
 		return fencing.Fence{Resource: "a", Token: token, Mode: rwlock.Write}
 	}
-	first, err := s.load(t.Context(), fence(1))
-	require.NoError(t, err)
+	first := expect.NoError(s.load(t.Context(), fence(1))).In(t)
 	require.NoError(t, s.increment(t.Context(), fence(1), first))
-	second, err := s.load(t.Context(), fence(2))
-	require.NoError(t, err)
+	second := expect.NoError(s.load(t.Context(), fence(2))).In(t)
 	require.Equal(t, reading{1, 1}, second)
 	require.NoError(t, s.increment(t.Context(), fence(2), second))
 	require.ErrorIs(t, s.increment(t.Context(), fence(1), first), fencing.ErrStale, "loading was the newer one's claim")

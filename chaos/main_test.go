@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed74116694/fencelock/chaos/history"
 	"github.com/seed74116694/fencelock/chaos/peer"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scriptfuzz"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
@@ -253,8 +254,7 @@ func TestLockSets(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "losses.svg")
 	require.NoError(t, plotLosses(file, tallies))
-	drawing, err := os.ReadFile(file)
-	require.NoError(t, err)
+	drawing := expect.NoError(os.ReadFile(file)).In(t)
 	require.Contains(t, string(drawing), "fencelock, one server")
 	require.NotContains(t, string(drawing), noLock)
 }
@@ -293,8 +293,7 @@ func TestTallyCounts(t *testing.T) {
 
 // Both guards refuse the write of a holder that was overtaken, the bare set takes it.
 func TestSets(t *testing.T) {
-	store, err := openSets(testredis.Start(t).Addr())
-	require.NoError(t, err)
+	store := expect.NoError(openSets(testredis.Start(t).Addr())).In(t)
 	defer store.close()
 	ctx := t.Context()
 	for guard, holds := range map[string][]*hold{
@@ -306,16 +305,13 @@ func TestSets(t *testing.T) {
 			require.Equal(t, []string{bare, guard}, guardsOf(early))
 			for _, of := range guardsOf(early) {
 				for _, hold := range holds {
-					set, err := store.read(ctx, guard, of, hold)
-					require.NoError(t, err)
-					require.Empty(t, set)
+					require.Empty(t, expect.NoError(store.read(ctx, guard, of, hold)).In(t))
 				}
 				require.NoError(t, store.write(ctx, guard, of, late, with("", 20)))
 			}
 			require.NoError(t, store.write(ctx, guard, bare, early, with("", 10)))
 			require.ErrorIs(t, store.write(ctx, guard, guard, early, with("", 10)), errRefused)
-			left, err := store.read(ctx, guard, guard, late)
-			require.NoError(t, err)
+			left := expect.NoError(store.read(ctx, guard, guard, late)).In(t)
 			require.Equal(t, map[uint64]bool{20: true, 30: true}, elements(with(left, 30)))
 			require.Equal(t, uint64(30), newest(with(left, 30)))
 		})
@@ -339,8 +335,7 @@ func TestLibrariesExclude(t *testing.T) {
 			k := &keeper{ttl: ttl}
 			defer k.all.Wait()
 			lock := func(ctx context.Context) (*hold, error) {
-				locks, err := lib.Open(o)
-				require.NoError(t, err)
+				locks := expect.NoError(lib.Open(o)).In(t)
 				t.Cleanup(func() { require.NoError(t, locks.Close()) })
 				taken, err := locks.Lock(ctx, lib.Name)
 				if err != nil {
@@ -348,8 +343,7 @@ func TestLibrariesExclude(t *testing.T) {
 				}
 				return k.keep(taken), nil
 			}
-			first, err := lock(t.Context())
-			require.NoError(t, err)
+			first := expect.NoError(lock(t.Context())).In(t)
 			waiting, stop := context.WithCancel(t.Context())
 			time.AfterFunc(2*ttl, stop)
 			second, err := lock(waiting)
@@ -360,8 +354,7 @@ func TestLibrariesExclude(t *testing.T) {
 			require.Error(t, err, "it is kept for longer than its TTL")
 			require.True(t, first.Held(t.Context()))
 			require.NoError(t, first.Release(t.Context()))
-			second, err = lock(t.Context())
-			require.NoError(t, err)
+			second = expect.NoError(lock(t.Context())).In(t)
 			require.Equal(t, first.token > 0, second.token > first.token)
 			require.Equal(t, first.value != "", second.value != first.value)
 			require.NoError(t, second.Release(t.Context()))

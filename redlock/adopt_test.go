@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
@@ -22,9 +23,7 @@ import (
 // detached has one process take a lock and leave it to others.
 func detached(w *world, p *process, mode rwlock.Mode, opts ...rwlock.LockOption) rwlock.Ticket {
 	w.Helper()
-	ticket, err := p.Take("x", mode).Detach(w.Ctx, opts...)
-	require.NoError(w, err)
-	return ticket
+	return expect.NoError(p.Take("x", mode).Detach(w.Ctx, opts...)).In(w)
 }
 
 var bothModes = []rwlock.Mode{rwlock.Read, rwlock.Write}
@@ -42,8 +41,7 @@ func TestDetachNeedsAQuorum(t *testing.T) {
 		p.Restore(0, 1)
 		w.Pass(3 * w.TTL)
 		require.NoError(w, lease.Err())
-		ticket, err := lease.Detach(w.Ctx)
-		require.NoError(w, err)
+		ticket := expect.NoError(lease.Detach(w.Ctx)).In(w)
 
 		q.Section("warm-up")
 		q.CutOff(1, 2)
@@ -52,8 +50,7 @@ func TestDetachNeedsAQuorum(t *testing.T) {
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		q.Restore(1, 2)
 		time.Sleep(time.Second) // the locker leaves a master that has failed alone for a moment
-		lease, err = q.Adopt(w.Ctx, ticket)
-		require.NoError(w, err, "the ticket is as good as before")
+		lease = expect.NoError(q.Adopt(w.Ctx, ticket)).In(w, "the ticket is as good as before")
 		w.Release(lease)
 		_, err = q.Adopt(w.Ctx, ticket)
 		require.ErrorIs(w, err, rwlock.ErrTicket)
@@ -63,8 +60,7 @@ func TestDetachNeedsAQuorum(t *testing.T) {
 // A master that does not have the detached hold has answered, and is none of those that the adoption needs.
 func TestAMasterWithoutTheDetachedHoldAdoptsNothing(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		p, q := w.Process(), w.Process()
-		q.Section("warm-up")
+		p, q := w.Process(), warm(w)
 		ticket := detached(w, p, rwlock.Write)
 		w.Minis[0].Miniredis().Del("fencelock:{x}")
 		q.CutOff(1)
@@ -90,8 +86,7 @@ func TestAnAdoptionAwaitsWhatCanDecideIt(t *testing.T) {
 			if late >= 0 {
 				q.Links[late].DelayDir(testredis.ToClient, 20*time.Millisecond)
 			}
-			lease, err := q.Adopt(w.Ctx, ticket)
-			require.NoError(w, err, "late: %d", late)
+			lease := expect.NoError(q.Adopt(w.Ctx, ticket)).In(w, "late: %d", late)
 			w.Minis[3].Promote()
 			for _, link := range q.Links {
 				link.Delay(0)
@@ -112,14 +107,12 @@ func TestAHoldOfAQuorumThatIsNotDetached(t *testing.T) {
 				p.Section("warm-up")
 				q.Section("warm-up")
 				forged := detached(w, q, mode)
-				adopted, err := q.Adopt(w.Ctx, forged)
-				require.NoError(w, err)
-				w.Release(adopted)
+				w.Release(expect.NoError(q.Adopt(w.Ctx, forged)).In(w))
 				lease := p.Take("x", mode)
 				w.Pass(time.Millisecond)
 				w.Minis[lost].Miniredis().Del("fencelock:{x}")
 				p.Links[(lost+1)%3].Hold(testredis.ToClient)
-				_, err = lease.Detach(w.Soon(100 * time.Millisecond))
+				_, err := lease.Detach(w.Soon(100 * time.Millisecond))
 				require.Error(w, err)
 				seen := w.Inspect("x").Holders[0]
 				forged.Owner, forged.Hold, forged.Token = seen.Owner, seen.Hold, seen.Token
@@ -128,11 +121,8 @@ func TestAHoldOfAQuorumThatIsNotDetached(t *testing.T) {
 				p.Links[(lost+1)%3].Restore()
 				require.NoError(w, lease.Renew(w.Ctx))
 
-				ticket, err := lease.Detach(w.Ctx)
-				require.NoError(w, err)
-				adopted, err = q.Adopt(w.Ctx, ticket)
-				require.NoError(w, err, "the secret of all attempts is one")
-				w.Release(adopted)
+				ticket := expect.NoError(lease.Detach(w.Ctx)).In(w)
+				w.Release(expect.NoError(q.Adopt(w.Ctx, ticket)).In(w, "the secret of all attempts is one"))
 				w.Pass(2 * w.TTL)
 			}
 		}
@@ -150,8 +140,7 @@ func TestDetachGoesOnMarking(t *testing.T) {
 				lease := p.Take("x", mode)
 				w.Pass(time.Millisecond)
 				p.CutOff(late)
-				ticket, err := lease.Detach(w.Ctx)
-				require.NoError(w, err)
+				ticket := expect.NoError(lease.Detach(w.Ctx)).In(w)
 				marks := func() (n int) {
 					for _, m := range w.Inspect("x").Masters {
 						if m.Holders[0].Detached {
@@ -165,8 +154,7 @@ func TestDetachGoesOnMarking(t *testing.T) {
 				w.Pass(w.TTL / 2)
 				require.Equal(w, 3, marks())
 				q.CutOff((late + 1) % 3)
-				adopted, err := q.Adopt(w.Ctx, ticket)
-				require.NoError(w, err)
+				adopted := expect.NoError(q.Adopt(w.Ctx, ticket)).In(w)
 				q.Restore((late + 1) % 3)
 				w.Pass(w.TTL)
 				w.Release(adopted)
@@ -211,9 +199,7 @@ func TestAdoptersRefuseEachOther(t *testing.T) {
 				one.Links[1-i].Delay(0)
 			}
 			w.Pass(time.Second)
-			lease, err := q.Adopt(w.Ctx, ticket)
-			require.NoError(w, err)
-			w.Release(lease)
+			w.Release(expect.NoError(q.Adopt(w.Ctx, ticket)).In(w))
 		}
 	})
 }
@@ -369,8 +355,7 @@ func (s *simulation) passOn(ctx context.Context, p *simPeer) {
 // A master that had lost the detached hold is not given it back after the adoption, by a request that comes late.
 func TestALateRegainOfADetachedHold(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		p, q := w.Process(), w.Process()
-		q.Section("warm-up")
+		p, q := w.Process(), warm(w)
 		lease := p.Take("x", rwlock.Read)
 		w.Pass(100 * time.Millisecond)
 		p.Links[0].DelayDir(testredis.ToServer, 50*time.Millisecond)
@@ -378,10 +363,8 @@ func TestALateRegainOfADetachedHold(t *testing.T) {
 		require.NoError(w, lease.Renew(w.Ctx), "the others have it")
 		w.Pass(100 * time.Millisecond)
 		require.NoError(w, lease.Renew(w.Ctx)) // the regain is on its way
-		ticket, err := lease.Detach(w.Ctx)
-		require.NoError(w, err)
-		adopted, err := q.Adopt(w.Ctx, ticket)
-		require.NoError(w, err)
+		ticket := expect.NoError(lease.Detach(w.Ctx)).In(w)
+		adopted := expect.NoError(q.Adopt(w.Ctx, ticket)).In(w)
 		w.Pass(100 * time.Millisecond)
 		for _, h := range w.Inspect("x").Masters[0].Holders {
 			require.NotEqual(w, ticket.Hold, h.Hold)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -55,8 +56,7 @@ func (s *simulation) breakHolds(ctx context.Context, operator *process, rng *ran
 // A hold is broken where a quorum hears of it. What a minority hears ends it too, but is no promise.
 func TestBreakNeedsAQuorum(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
-		holder, waiter, operator := w.Process(), w.Process(), w.Process(rwlock.WithMeta("operator"))
-		holder.Section("warm-up")
+		holder, waiter, operator := warm(w), w.Process(), w.Process(rwlock.WithMeta("operator"))
 		lease := holder.Take("x", rwlock.Write)
 		next := waiter.InTurn(w.Ctx, "x", rwlock.Write)
 		state := w.Inspect("x")
@@ -84,8 +84,7 @@ func TestBreakNeedsAQuorum(t *testing.T) {
 // Until its time is over, a holder that hears nothing keeps out all others, and its hold does not come back.
 func TestABrokenHoldKeepsItsTime(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		holder, waiter, operator := w.Process(), w.Process(), w.Process(rwlock.WithMeta("operator"))
-		holder.Section("warm-up")
+		holder, waiter, operator := warm(w), w.Process(), w.Process(rwlock.WithMeta("operator"))
 		lease := holder.Take("x", rwlock.Write)
 		hold := w.Inspect("x").Holders[0].Hold
 		holder.CutOff(0, 1, 2)
@@ -120,32 +119,28 @@ func TestBreakWithoutAllMasters(t *testing.T) {
 		},
 		"restarted": func(w *world, _ ...*process) { w.Minis[2].Crash() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				holder, waiter, operator := w.Process(), w.Process(), w.Process(rwlock.WithMeta("operator"))
-				holder.Section("warm-up")
-				for i, opts := range [][]rwlock.BreakOption{nil, {rwlock.BreakNow()}} {
-					for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
-						lease := holder.Take("x", mode)
-						first, second := waiter.InTurn(w.Ctx, "x", rwlock.Write), waiter.InTurn(w.Ctx, "x", rwlock.Write)
-						w.UntilWaiting("x", 2)
-						if i == 0 && mode == rwlock.Read {
-							ail(w, holder, waiter, operator)
-						}
-						state, err := operator.Inspect(w.Ctx, "x")
-						require.NoError(w, err)
-						require.NoError(w, operator.Break(w.Ctx, "x", state.Waiters[0].Hold, "waits", opts...))
-						require.NoError(w, operator.Break(w.Ctx, "x", lease.Owner(), "holds", opts...))
-						require.ErrorIs(w, operator.Break(w.Ctx, "x", lease.Owner(), "again", opts...), rwlock.ErrNotHeld)
-						w.UntilOver(lease)
-						require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
-						first.Wait()
-						second.Wait()
-						require.NotEqual(w, first.Err == nil, second.Err == nil, "%v, %v", first.Err, second.Err)
-						require.ErrorAs(w, errors.Join(first.Err, second.Err), new(*rwlock.BrokenError))
+		runInFakeTime(t, name, 3, func(w *world) {
+			holder, waiter, operator := warm(w), w.Process(), w.Process(rwlock.WithMeta("operator"))
+			for i, opts := range [][]rwlock.BreakOption{nil, {rwlock.BreakNow()}} {
+				for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
+					lease := holder.Take("x", mode)
+					first, second := waiter.InTurn(w.Ctx, "x", rwlock.Write), waiter.InTurn(w.Ctx, "x", rwlock.Write)
+					w.UntilWaiting("x", 2)
+					if i == 0 && mode == rwlock.Read {
+						ail(w, holder, waiter, operator)
 					}
+					state := expect.NoError(operator.Inspect(w.Ctx, "x")).In(w)
+					require.NoError(w, operator.Break(w.Ctx, "x", state.Waiters[0].Hold, "waits", opts...))
+					require.NoError(w, operator.Break(w.Ctx, "x", lease.Owner(), "holds", opts...))
+					require.ErrorIs(w, operator.Break(w.Ctx, "x", lease.Owner(), "again", opts...), rwlock.ErrNotHeld)
+					w.UntilOver(lease)
+					require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
+					first.Wait()
+					second.Wait()
+					require.NotEqual(w, first.Err == nil, second.Err == nil, "%v, %v", first.Err, second.Err)
+					require.ErrorAs(w, errors.Join(first.Err, second.Err), new(*rwlock.BrokenError))
 				}
-			})
+			}
 		})
 	}
 }
@@ -153,8 +148,7 @@ func TestBreakWithoutAllMasters(t *testing.T) {
 // The end of the context, and Close, end a Break that waits, and the hold stays unrenewable.
 func TestBreakThatIsGivenUp(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		holder, operator, other := w.Process(), w.Process(), w.Process(rwlock.WithMeta("other"))
-		holder.Section("warm-up")
+		holder, operator, other := warm(w), w.Process(), w.Process(rwlock.WithMeta("other"))
 		lease := holder.Take("x", rwlock.Write)
 		holder.CutOff(0, 1, 2)
 		operator.CutOff(2)
@@ -221,9 +215,7 @@ func TestBreakFollowsAnAcquisitionThatAsksAgain(t *testing.T) {
 			func(p *process) (*rwlock.Lease, error) { return p.Lock(w.Ctx, "x", opts...) },
 			func(p *process) (*rwlock.Lease, error) { return p.TryLock(w.Ctx, "x", opts...) },
 		} {
-			p, operator := w.Process(), w.Process(rwlock.WithMeta("operator"))
-			p.Section("warm-up")
-			operator.Section("warm-up")
+			p, operator := warm(w), warm(w, rwlock.WithMeta("operator"))
 			broken := breakOnRelease(w, p, operator)
 			for _, link := range p.Links { // the grant comes too late, and stands until its minimum
 				link.DelayNextReply(w.Running(scripts.Acquire), 300*time.Millisecond)
@@ -247,11 +239,9 @@ func TestBreakFollowsAnAcquisitionThatAsksAgain(t *testing.T) {
 // A conversion gives the lease another hold. A Break of the former one, not released yet, ends the lease.
 func TestBreakFollowsAConversion(t *testing.T) {
 	onOneAndThree(t, func(w *world) {
-		operator := w.Process(rwlock.WithMeta("operator"))
-		operator.Section("warm-up")
+		operator := warm(w, rwlock.WithMeta("operator"))
 		for _, from := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
-			p := w.Process()
-			p.Section("warm-up")
+			p := warm(w)
 			lease := p.Take("x", from)
 			broken := breakOnRelease(w, p, operator)
 			convert := lease.Upgrade
@@ -274,9 +264,7 @@ func TestBreakFollowsAConversion(t *testing.T) {
 // A lease that is converted again follows the Break of its first hold too, which a slow master releases last.
 func TestBreakFollowsTwoConversions(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		p, operator := w.Process(), w.Process(rwlock.WithMeta("operator"))
-		p.Section("warm-up")
-		operator.Section("warm-up")
+		p, operator := warm(w), warm(w, rwlock.WithMeta("operator"))
 		lease := p.Take("x", rwlock.Read)
 		w.Pass(100 * time.Millisecond)
 		first := w.Inspect("x").Holders[0].Hold
@@ -294,9 +282,7 @@ func TestBreakFollowsTwoConversions(t *testing.T) {
 func TestBreakFollowsAnAdoption(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		inFakeTime(t, 3, func(w *world) {
-			p, q, operator := w.Process(), w.Process(), w.Process(rwlock.WithMeta("operator"))
-			q.Section("warm-up")
-			operator.Section("warm-up")
+			p, q, operator := w.Process(), warm(w), warm(w, rwlock.WithMeta("operator"))
 			ticket := detached(w, p, rwlock.Write)
 			w.Pass(100 * time.Millisecond)
 			if refuses {
@@ -309,8 +295,7 @@ func TestBreakFollowsAnAdoption(t *testing.T) {
 			} else {
 				q.Links[2].DelayDir(testredis.ToServer, 300*time.Millisecond)
 			}
-			lease, err := q.Adopt(w.Ctx, ticket)
-			require.NoError(w, err)
+			lease := expect.NoError(q.Adopt(w.Ctx, ticket)).In(w)
 			require.NoError(w, operator.Break(w.Ctx, "x", ticket.Hold, "in between"))
 			require.NoError(w, lease.Err())
 			q.Links[2].Deny(nil)

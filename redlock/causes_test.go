@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -19,8 +20,7 @@ func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		const ttl = 10 * time.Second
 		var log testkit.Log
-		p := w.Process(rwlock.WithTTL(ttl), log.Option())
-		p.Section("warm-up")
+		p := warm(w, rwlock.WithTTL(ttl), log.Option())
 		time.Sleep(ttl / 10) // all masters have answered the release: one that is sent again finds the empty master
 		w.Wipe(0)
 		time.Sleep(ttl / 10)
@@ -50,8 +50,7 @@ func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
 func TestLossAndReleaseNameEveryMasterThatFailed(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		var log testkit.Log
-		p := w.Process(rwlock.WithTTL(10*time.Second), log.Option())
-		p.Section("warm-up")
+		p := warm(w, rwlock.WithTTL(10*time.Second), log.Option())
 		lease := p.Take("x", rwlock.Write)
 		other := p.Take("y", rwlock.Write)
 		w.Minis[0].Stop()
@@ -84,8 +83,7 @@ func TestLossAndReleaseNameEveryMasterThatFailed(t *testing.T) {
 func TestAMinorityThatDoesNotRenewIsLogged(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		var log testkit.Log
-		p := w.Process(rwlock.WithTTL(3*time.Second), log.Option())
-		p.Section("warm-up")
+		p := warm(w, rwlock.WithTTL(3*time.Second), log.Option())
 		for _, name := range []string{"x", "y"} {
 			lease := p.Take(name, rwlock.Write)
 			defer func() { require.NoError(w, lease.Release(w.Ctx)) }()
@@ -111,8 +109,7 @@ func TestAMinorityThatDoesNotRenewIsLogged(t *testing.T) {
 // A master that was down when the lock was taken has its own cause.
 func TestALossNamesTheMasterThatWasDown(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		p := w.Process(rwlock.WithTTL(10 * time.Second))
-		p.Section("warm-up")
+		p := warm(w, rwlock.WithTTL(10*time.Second))
 		w.Minis[1].Stop()
 		lease := p.Take("x", rwlock.Write)
 		p.Links[0].Hold(testredis.Both)
@@ -127,8 +124,7 @@ func TestALossNamesTheMasterThatWasDown(t *testing.T) {
 // A master that has forgotten the hold is part of the reason for a loss, beside the one that did not answer.
 func TestALossNamesTheMasterThatHasForgotten(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		p := w.Process(rwlock.WithTTL(10 * time.Second))
-		p.Section("warm-up")
+		p := warm(w, rwlock.WithTTL(10*time.Second))
 		lease := p.Take("x", rwlock.Write)
 		w.Wipe(1)
 		time.Sleep(5 * time.Second) // renewed by the others; it is in its quarantine
@@ -143,8 +139,7 @@ func TestALossNamesTheMasterThatHasForgotten(t *testing.T) {
 // A renewal that too few masters have confirmed says how many did, and why each of the others did not.
 func TestARenewalWithoutAQuorumSaysWhoConfirmed(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		p := w.Process(rwlock.WithTTL(10 * time.Second))
-		p.Section("warm-up")
+		p := warm(w, rwlock.WithTTL(10*time.Second))
 		lease := p.Take("x", rwlock.Write)
 		time.Sleep(10 * time.Millisecond) // all three have granted it
 		p.Links[0].Hold(testredis.Both)
@@ -171,8 +166,7 @@ func TestARenewalWithoutAQuorumSaysWhoConfirmed(t *testing.T) {
 func TestAReleaseIsRefusedWhereNoQuorumCanConfirm(t *testing.T) {
 	for refusing, forGood := range map[int]bool{1: false, 2: true} {
 		inFakeTime(t, 3, func(w *world) {
-			p := w.Process(rwlock.WithTTL(10 * time.Second))
-			p.Section("warm-up")
+			p := warm(w, rwlock.WithTTL(10*time.Second))
 			lease := p.Take("x", rwlock.Write)
 			time.Sleep(10 * time.Millisecond) // all three have granted it
 			for _, mini := range w.Minis[:refusing] {
@@ -192,9 +186,7 @@ func TestAReleaseIsRefusedWhereNoQuorumCanConfirm(t *testing.T) {
 func TestAttemptsCountAllMasters(t *testing.T) {
 	for down := range 3 {
 		inFakeTime(t, 3, func(w *world) {
-			p, q := w.Process(), w.Process()
-			p.Section("warm-up")
-			q.Section("warm-up")
+			p, q := warm(w), warm(w)
 			held := p.Take("n", rwlock.Write)
 			w.Minis[down].Stop()
 			for range 6 {
@@ -233,9 +225,7 @@ func TestACounterPastAllTokensOnAQuorum(t *testing.T) {
 
 				spoil("1", 0, 1, 2)
 				spoil(counter, 0)
-				lease, err := take(w.Ctx, "x")
-				require.NoError(w, err, counter)
-				w.Release(lease)
+				w.Release(expect.NoError(take(w.Ctx, "x")).In(w, counter))
 			}
 		}
 		spoil("1", 0, 1, 2)

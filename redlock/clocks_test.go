@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -26,6 +27,10 @@ func inSkewedTime(t *testing.T, skews []time.Duration, test func(w *world)) {
 		}
 		test(w)
 	})
+}
+
+func runInSkewedTime(t *testing.T, name string, skews []time.Duration, test func(w *world)) {
+	t.Run(name, func(t *testing.T) { inSkewedTime(t, skews, test) })
 }
 
 // tries takes and gives back each of n locks, with one attempt, and returns how often that worked.
@@ -78,14 +83,12 @@ func TestMastersWhoseClocksAreFarApart(t *testing.T) {
 		{0, 400 * time.Millisecond, 990 * time.Millisecond, time.Minute, time.Hour},
 	} {
 		for first := 0; first < len(skews); first += testredis.Few(2, 1) {
-			t.Run(fmt.Sprintf("%v, %d answers first", skews, first), func(t *testing.T) {
-				inSkewedTime(t, skews, func(w *world) {
-					p := w.ProcessAt(3 * time.Millisecond)
-					p.Links[first].Delay(time.Millisecond)
-					rounds := testredis.Few(4, 40)
-					acquired, err := tries(p, "n", rounds)
-					require.Equal(w, rounds, acquired, "%v", err)
-				})
+			runInSkewedTime(t, fmt.Sprintf("%v, %d answers first", skews, first), skews, func(w *world) {
+				p := w.ProcessAt(3 * time.Millisecond)
+				p.Links[first].Delay(time.Millisecond)
+				rounds := testredis.Few(4, 40)
+				acquired, err := tries(p, "n", rounds)
+				require.Equal(w, rounds, acquired, "%v", err)
 			})
 		}
 	}
@@ -99,20 +102,18 @@ func TestMastersWhoseClocksDifferALittle(t *testing.T) {
 		{0, 700 * time.Millisecond, 400 * time.Millisecond},
 		{0, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 650 * time.Millisecond},
 	} {
-		t.Run(fmt.Sprint(skews), func(t *testing.T) {
-			inSkewedTime(t, skews, func(w *world) {
-				p := w.ProcessAt(time.Millisecond)
-				p.Section("warm-up")
-				for i := range 5 {
-					name := fmt.Sprint("n", i)
-					lease := p.Take(name, rwlock.Write)
-					w.Pass(time.Second)
-					for j, m := range w.Inspect(name).Masters {
-						require.Equal(w, lease.Token(), m.Token, "%s on master %d", name, j)
-					}
-					w.Release(lease)
+		runInSkewedTime(t, fmt.Sprint(skews), skews, func(w *world) {
+			p := w.ProcessAt(time.Millisecond)
+			p.Section("warm-up")
+			for i := range 5 {
+				name := fmt.Sprint("n", i)
+				lease := p.Take(name, rwlock.Write)
+				w.Pass(time.Second)
+				for j, m := range w.Inspect(name).Masters {
+					require.Equal(w, lease.Token(), m.Token, "%s on master %d", name, j)
 				}
-			})
+				w.Release(lease)
+			}
 		})
 	}
 }
@@ -124,25 +125,23 @@ func TestMastersWhoseClocksDifferALittle(t *testing.T) {
 func TestAQuorumWhoseClocksAreFarApart(t *testing.T) {
 	const apart = 1500 * time.Millisecond
 	for name, skews := range map[string][]time.Duration{"behind": {-apart, 0, 0}, "ahead": {apart, 0, 0}} {
-		t.Run(name, func(t *testing.T) {
-			inSkewedTime(t, skews, func(w *world) {
-				p := w.Process(rwlock.WithTTL(20*time.Second), redlock.WithNodeTimeout(50*time.Millisecond))
-				acquired, err := tries(p, "used", 10)
-				require.Equal(w, 10, acquired, "%v", err)
-				w.Minis[2].Crash()
-				time.Sleep(apart)
-				acquired, err = tries(p, "used", 10)
-				require.Equal(w, 10, acquired, "%v", err)
+		runInSkewedTime(t, name, skews, func(w *world) {
+			p := w.Process(rwlock.WithTTL(20*time.Second), redlock.WithNodeTimeout(50*time.Millisecond))
+			acquired, err := tries(p, "used", 10)
+			require.Equal(w, 10, acquired, "%v", err)
+			w.Minis[2].Crash()
+			time.Sleep(apart)
+			acquired, err = tries(p, "used", 10)
+			require.Equal(w, 10, acquired, "%v", err)
 
-				acquired, err = tries(p, "new", 10)
-				require.Zero(w, acquired)
-				require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-				require.ErrorContains(w, err, "clock")
-				w.Release(p.Acquire(w.Soon(apart), "newer", rwlock.Write).Granted())
-				time.Sleep(apart)
-				acquired, err = tries(p, "new", 10)
-				require.Equal(w, 10, acquired, "%v", err)
-			})
+			acquired, err = tries(p, "new", 10)
+			require.Zero(w, acquired)
+			require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+			require.ErrorContains(w, err, "clock")
+			w.Release(p.Acquire(w.Soon(apart), "newer", rwlock.Write).Granted())
+			time.Sleep(apart)
+			acquired, err = tries(p, "new", 10)
+			require.Equal(w, 10, acquired, "%v", err)
 		})
 	}
 }
@@ -168,8 +167,7 @@ func increase(t testing.TB, lockers []*rwlock.Locker, rounds int, settle func())
 	var last fencing.Token
 	begun := time.Now()
 	for i := range rounds {
-		lease, err := lockers[rng.IntN(len(lockers))].Lock(t.Context(), "x")
-		require.NoError(t, err)
+		lease := expect.NoError(lockers[rng.IntN(len(lockers))].Lock(t.Context(), "x")).In(t)
 		require.Greater(t, lease.Token(), last, "acquisition %d", i)
 		last = lease.Token()
 		require.NoError(t, lease.Release(t.Context()))
@@ -215,33 +213,29 @@ func TestBlocksWhereClocksDiffer(t *testing.T) {
 		"both are in time":        {},
 		"another's is far behind": {others: -time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				skew, sections := 20*time.Millisecond, 1000
-				if c.others > blockLead { // as far ahead as the masters let it be, each by its own clock
-					skew, sections = 0, blockMin-2 // one is left for a reader that upgrades
-				}
-				for i, m := range w.Minis {
-					m.Skew(time.Duration(i) * skew)
-				}
-				p, q := w.Process(ahead(c.own)), w.Process(ahead(c.others))
-				sent := w.Requests()
-				p.Section("warm-up")
-				mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
-				for _, locker := range []*process{q, p} { // p sees where q's token is
-					lease, err := locker.Lock(w.Ctx, "n")
-					require.NoError(w, err)
-					w.Release(lease)
-				}
+		runInFakeTime(t, name, 3, func(w *world) {
+			skew, sections := 20*time.Millisecond, 1000
+			if c.others > blockLead { // as far ahead as the masters let it be, each by its own clock
+				skew, sections = 0, blockMin-2 // one is left for a reader that upgrades
+			}
+			for i, m := range w.Minis {
+				m.Skew(time.Duration(i) * skew)
+			}
+			p, q := w.Process(ahead(c.own)), w.Process(ahead(c.others))
+			sent := w.Requests()
+			p.Section("warm-up")
+			mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
+			for _, locker := range []*process{q, p} { // p sees where q's token is
+				w.Release(expect.NoError(locker.Lock(w.Ctx, "n")).In(w))
+			}
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.NoError(w, mu.Unlock(w.Ctx))
+			before := sent.Counts()
+			for range sections - 1 {
 				require.NoError(w, mu.Lock(w.Ctx))
 				require.NoError(w, mu.Unlock(w.Ctx))
-				before := sent.Counts()
-				for range sections - 1 {
-					require.NoError(w, mu.Lock(w.Ctx))
-					require.NoError(w, mu.Unlock(w.Ctx))
-				}
-				require.Equal(w, before, sent.Counts(), "no command")
-			})
+			}
+			require.Equal(w, before, sent.Counts(), "no command")
 		})
 	}
 }
@@ -286,19 +280,17 @@ func TestWhoHasHeldALockProposesATokenBeyondItsOwn(t *testing.T) {
 			require.NoError(t, <-entered)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				p, q := w.ProcessAt(0), w.ProcessAt(0)
-				sent := w.Requests()
-				p.Section("warm-up")
-				q.Section("warm-up")
-				mu := p.RWMutex("n")
-				require.NoError(w, mu.Lock(w.Ctx))
-				before := sent.Counts() // when all masters have granted it
-				older := strconv.FormatUint(uint64(mu.Token())-1, 10)
-				grant(w.T, mu, q.RWMutex("n"), func() { w.Minis[0].Miniredis().HSet("fencelock:{n}", "t", older, "tw", older) })
-				require.Equal(w, before[scripts.Raise], sent.Counts()[scripts.Raise], "it was not raised")
-			})
+		runInFakeTime(t, name, 3, func(w *world) {
+			p, q := w.ProcessAt(0), w.ProcessAt(0)
+			sent := w.Requests()
+			p.Section("warm-up")
+			q.Section("warm-up")
+			mu := p.RWMutex("n")
+			require.NoError(w, mu.Lock(w.Ctx))
+			before := sent.Counts() // when all masters have granted it
+			older := strconv.FormatUint(uint64(mu.Token())-1, 10)
+			grant(w.T, mu, q.RWMutex("n"), func() { w.Minis[0].Miniredis().HSet("fencelock:{n}", "t", older, "tw", older) })
+			require.Equal(w, before[scripts.Raise], sent.Counts()[scripts.Raise], "it was not raised")
 		})
 	}
 }
@@ -432,12 +424,10 @@ func (h *history) workOn() {
 
 func TestTokensGoForwardOverLostDataWithoutSteppedClocks(t *testing.T) {
 	for what, happens := range histories {
-		t.Run(what, func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				h := newHistory(w)
-				happens(h)
-				t.Logf("the last token is %v", h.last)
-			})
+		runInFakeTime(t, what, 3, func(w *world) {
+			h := newHistory(w)
+			happens(h)
+			w.Logf("the last token is %v", h.last)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -236,8 +237,7 @@ func TestAcrossRegions(t *testing.T) {
 				var locks, releases, handoffs []time.Duration
 				for range *regionRounds {
 					asked := time.Now()
-					lease, err := here.Lock(w.Ctx, "free")
-					require.NoError(w, err)
+					lease := expect.NoError(here.Lock(w.Ctx, "free")).In(w)
 					locks = append(locks, time.Since(asked))
 					released := time.Now()
 					require.NoError(w, lease.Release(w.Ctx))
@@ -396,9 +396,7 @@ func (o *outage) acquire() *rwlock.Lease {
 		})
 		o.history += ", handed over"
 	}
-	lease, err := take(o.Ctx, "x")
-	require.NoError(o, err, "%s", o.history)
-	return lease
+	return expect.NoError(take(o.Ctx, "x")).In(o, "%s", o.history)
 }
 
 // fail breaks so many links that a quorum is lost, and ends each before the last moment.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
@@ -94,21 +95,19 @@ func TestCrowdIsServedWithoutLivelock(t *testing.T) {
 	scriptsSent, handOffs, slowest := 0, 0, time.Duration(0)
 	for i := range *crowdSeeds {
 		seed := *fromSeed + int64(i)
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			inFakeTime(t, 5, func(w *world) {
-				peers := crowd(w, contenders, seed)
-				contend(w, peers, seed) // they connect, and begin to listen
-				time.Sleep(time.Second)
-				w.ResetCalls()
-				took := contend(w, peers, seed)
-				mu.Lock()
-				defer mu.Unlock()
-				for _, n := range w.ScriptCalls() {
-					scriptsSent += n
-				}
-				handOffs += contenders
-				slowest = max(slowest, took)
-			})
+		runInFakeTime(t, fmt.Sprintf("seed %d", seed), 5, func(w *world) {
+			peers := crowd(w, contenders, seed)
+			contend(w, peers, seed) // they connect, and begin to listen
+			time.Sleep(time.Second)
+			w.ResetCalls()
+			took := contend(w, peers, seed)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, n := range w.ScriptCalls() {
+				scriptsSent += n
+			}
+			handOffs += contenders
+			slowest = max(slowest, took)
 		})
 	}
 	rounds := float64(scriptsSent) / float64(handOffs) / 5
@@ -169,8 +168,7 @@ func TestASingleAttemptIsNotRefusedByItsLateGrants(t *testing.T) {
 			for _, link := range p.Links[1:] {
 				link.DelayNextReply(w.Running(scripts.Acquire), ttl-15*time.Millisecond)
 			}
-			lease, err := p.TryLock(w.Ctx, fmt.Sprint("n", i), rwlock.WithTTL(ttl))
-			require.NoError(w, err)
+			lease := expect.NoError(p.TryLock(w.Ctx, fmt.Sprint("n", i), rwlock.WithTTL(ttl))).In(w)
 			require.NoError(w, lease.Err())
 			w.Release(lease)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -37,8 +38,7 @@ func testFastPath(t *testing.T, names int) {
 			time.Sleep(20 * time.Millisecond) // the last release has reached all masters
 			w.ResetCalls()
 			begun := time.Now()
-			lease, err := peers[rng.IntN(len(peers))].Lock(w.Ctx, fmt.Sprint("name-", i%names))
-			require.NoError(w, err)
+			lease := expect.NoError(peers[rng.IntN(len(peers))].Lock(w.Ctx, fmt.Sprint("name-", i%names))).In(w)
 			slowest = max(slowest, time.Since(begun))
 			time.Sleep(20 * time.Millisecond) // the slowest minority has been asked, too
 			if fmt.Sprint(w.ScriptCalls()) == "[1 1 1 1 1]" {
@@ -130,12 +130,10 @@ func lockerOver(t *testing.T, servers []*testredis.Server) (end func(), locker *
 	for _, s := range servers {
 		addrs = append(addrs, s.Addr())
 	}
-	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-	require.NoError(t, err)
+	clients := expect.NoError(redlock.Dial(addrs, rueidis.ClientOption{})).In(t)
 	opts := []rwlock.Option{rwlock.WithTTL(time.Minute), redlock.WithNodeTimeout(20 * time.Second)}
 	testkit.FoundLongAgo(t, clients, opts...)
-	locker, err = redlock.New(clients, opts...)
-	require.NoError(t, err)
+	locker = expect.NoError(redlock.New(clients, opts...)).In(t)
 	end = sync.OnceFunc(func() {
 		require.NoError(t, locker.Close())
 		for _, c := range clients {
@@ -163,8 +161,7 @@ func TestUncontendedCommandsOfAMaster(t *testing.T) {
 	const pairs, most = 20, 7
 	servers := []*testredis.Server{testredis.Start(t), testredis.Start(t), testredis.Start(t)}
 	_, locker := lockerOver(t, servers)
-	lease, err := locker.Lock(t.Context(), "n")
-	require.NoError(t, err)
+	lease := expect.NoError(locker.Lock(t.Context(), "n")).In(t)
 	for _, s := range servers { // a request that has not left would be withdrawn by the release
 		await(t, func() bool { return s.Stats()["pexpire"].Calls > 0 })
 	}
@@ -182,8 +179,7 @@ func TestUncontendedCommandsOfAMaster(t *testing.T) {
 		}
 	}
 	for pair := range pairs {
-		lease, err := locker.Lock(t.Context(), "n")
-		require.NoError(t, err)
+		lease := expect.NoError(locker.Lock(t.Context(), "n")).In(t)
 		allHaveRun(2*pair + 1)
 		require.NoError(t, lease.Release(t.Context()))
 		allHaveRun(2*pair + 2)

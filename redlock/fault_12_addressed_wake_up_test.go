@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // onMessage calls f for each message that the peer's connections bring.
@@ -32,8 +34,7 @@ func hasFewConnections(p *process) {
 func TestFault12WakeUpGoesToTheOneWhoMayEnter(t *testing.T) {
 	const waiters = 12
 	inFakeTime(t, 5, func(w *world) {
-		held, err := w.Process().Lock(w.Ctx, "door")
-		require.NoError(w, err)
+		held := expect.NoError(w.Process().Lock(w.Ctx, "door")).In(w)
 
 		var mu sync.Mutex
 		told := make(map[int]int) // messages by process

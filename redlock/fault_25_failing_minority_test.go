@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -27,20 +28,17 @@ func TestFault25DownMinorityDoesNotStall(t *testing.T) {
 		},
 	}
 	for way, strike := range ways {
-		t.Run(way, func(t *testing.T) {
-			inFakeTime(t, 5, func(w *world) {
-				p := w.Process()
-				p.Section("warm-up")
-				strike(w.Minis[1])
-				strike(w.Minis[3])
-				for i := range 40 {
-					begun := time.Now()
-					lease := p.Take(fmt.Sprint("name-", i%10), rwlock.Write)
-					require.Equal(w, 2*time.Millisecond, time.Since(begun), "acquisition %d", i)
-					w.Release(lease)
-					time.Sleep(30 * time.Millisecond)
-				}
-			})
+		runInFakeTime(t, way, 5, func(w *world) {
+			p := warm(w)
+			strike(w.Minis[1])
+			strike(w.Minis[3])
+			for i := range 40 {
+				begun := time.Now()
+				lease := p.Take(fmt.Sprint("name-", i%10), rwlock.Write)
+				require.Equal(w, 2*time.Millisecond, time.Since(begun), "acquisition %d", i)
+				w.Release(lease)
+				time.Sleep(30 * time.Millisecond)
+			}
 		})
 	}
 }
@@ -64,8 +62,7 @@ func TestFault25ValidityIsCheckedAfterTheQuorum(t *testing.T) {
 		require.NoError(w, lease.Err())
 		require.Greater(w, lease.Deadline().Sub(begun), ttl+ttl/2, "it stands on a second round of grants")
 		time.Sleep(10 * time.Millisecond)
-		state, err := p.Inspect(w.Ctx, "x")
-		require.NoError(w, err)
+		state := expect.NoError(p.Inspect(w.Ctx, "x")).In(w)
 		for _, m := range state.Masters {
 			require.Len(w, m.Holders, 1, "the first round has been given back to master %d", m.Index)
 		}
@@ -76,9 +73,7 @@ func TestFault25ValidityIsCheckedAfterTheQuorum(t *testing.T) {
 // F25: what a minority has granted is given back at once, and what it grants late as well.
 func TestFault25MinorityGrantsAreNotLeftBehind(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
-		p, observer := w.Process(), w.Process()
-		p.Section("warm-up")
-		observer.Section("warm-up")
+		p, observer := warm(w), warm(w)
 		p.CutOff(2, 3)
 		p.Links[4].Hold(testredis.ToServer)
 		_, err := p.TryLock(w.Ctx, "x")
@@ -97,9 +92,7 @@ func TestFault25MinorityGrantsAreNotLeftBehind(t *testing.T) {
 func TestFault25EmptiedMasterAbstains(t *testing.T) {
 	const ttl = 4 * time.Second
 	inFakeTime(t, 5, func(w *world) {
-		holder, other := w.Process(rwlock.WithTTL(ttl)), w.Process(rwlock.WithTTL(ttl))
-		holder.Section("warm-up")
-		other.Section("warm-up")
+		holder, other := warm(w, rwlock.WithTTL(ttl)), warm(w, rwlock.WithTTL(ttl))
 		holder.CutOff(3, 4)
 		b := judge.For(w, "emptied")
 		at := b.Begin("x")
@@ -120,8 +113,7 @@ func TestFault25EmptiedMasterAbstains(t *testing.T) {
 
 		w.Minis[3].Stop()
 		w.Minis[4].Stop()
-		lease, err = other.Lock(w.Soon(ttl+time.Second), "x")
-		require.NoError(w, err, "the emptied master votes again")
+		lease = expect.NoError(other.Lock(w.Soon(ttl+time.Second), "x")).In(w, "the emptied master votes again")
 		w.Release(lease)
 	})
 }
@@ -130,9 +122,7 @@ func TestFault25EmptiedMasterAbstains(t *testing.T) {
 func TestFault25EmptiedMasterAbstainsForTheLongestTTL(t *testing.T) {
 	const ttl = 6 * time.Second
 	inFakeTime(t, 5, func(w *world) {
-		holder, other := w.Process(rwlock.WithTTL(ttl)), w.Process(rwlock.WithTTL(ttl))
-		holder.Section("warm-up")
-		other.Section("warm-up")
+		holder, other := warm(w, rwlock.WithTTL(ttl)), warm(w, rwlock.WithTTL(ttl))
 		holder.CutOff(3, 4)
 		b := judge.For(w, "emptied")
 		at := b.Begin("x")
@@ -153,35 +143,33 @@ func TestFault25EmptiedMasterAbstainsForTheLongestTTL(t *testing.T) {
 func TestFault25FirstStartWaitsOnce(t *testing.T) {
 	const starters = 16
 	for _, spread := range []time.Duration{0, 3 * time.Millisecond} {
-		t.Run(fmt.Sprint("within ", spread), func(t *testing.T) {
-			inFakeTime(t, 5, func(w *world) {
-				w.Fresh = true
-				peers := crowd(w, starters, 3)
-				begun := time.Now()
-				var work sync.WaitGroup
-				for i, p := range peers {
-					work.Go(func() {
-						time.Sleep(time.Duration(i) * spread / starters)
-						_, err := p.TryLock(w.Ctx, "first")
-						no, ok := errors.AsType[*rwlock.AbstainError](err)
-						if !ok || no.For < w.TTL-100*time.Millisecond || no.For > w.TTL {
-							w.Errorf("process %d: %v", i, err)
-						}
-						lease, err := p.Lock(w.Soon(2*w.TTL), fmt.Sprint("own-", i))
-						if err != nil {
-							w.Errorf("process %d: %v", i, err)
-							return
-						}
-						if took := time.Since(begun); took < w.TTL || took > w.TTL+500*time.Millisecond {
-							w.Errorf("process %d had to wait for %v", i, took)
-						}
-						if err := lease.Release(w.Ctx); err != nil {
-							w.Errorf("process %d: release: %v", i, err)
-						}
-					})
-				}
-				work.Wait()
-			})
+		runInFakeTime(t, fmt.Sprint("within ", spread), 5, func(w *world) {
+			w.Fresh = true
+			peers := crowd(w, starters, 3)
+			begun := time.Now()
+			var work sync.WaitGroup
+			for i, p := range peers {
+				work.Go(func() {
+					time.Sleep(time.Duration(i) * spread / starters)
+					_, err := p.TryLock(w.Ctx, "first")
+					no, ok := errors.AsType[*rwlock.AbstainError](err)
+					if !ok || no.For < w.TTL-100*time.Millisecond || no.For > w.TTL {
+						w.Errorf("process %d: %v", i, err)
+					}
+					lease, err := p.Lock(w.Soon(2*w.TTL), fmt.Sprint("own-", i))
+					if err != nil {
+						w.Errorf("process %d: %v", i, err)
+						return
+					}
+					if took := time.Since(begun); took < w.TTL || took > w.TTL+500*time.Millisecond {
+						w.Errorf("process %d had to wait for %v", i, took)
+					}
+					if err := lease.Release(w.Ctx); err != nil {
+						w.Errorf("process %d: release: %v", i, err)
+					}
+				})
+			}
+			work.Wait()
 		})
 	}
 }

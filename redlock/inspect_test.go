@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
@@ -62,8 +63,7 @@ func TestInspectShowsEachMaster(t *testing.T) {
 		w.Release(lease)
 		waiting.Granted()
 		w.Minis[1].Stop()
-		_, err = waiter.Inspect(w.Ctx, "free")
-		require.NoError(w, err, "a hold that no other master shows is none of a quorum")
+		expect.NoError(waiter.Inspect(w.Ctx, "free")).In(w, "a hold that no other master shows is none of a quorum")
 
 		w.Minis[0].Stop()
 		w.Minis[1].Stop()
@@ -77,8 +77,7 @@ func TestInspectShowsEachMaster(t *testing.T) {
 // An error names each master that failed, with its own cause.
 func TestQuorumErrorNamesEachCause(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
-		p := w.Process()
-		p.Section("warm-up")
+		p := warm(w)
 		w.Minis[0].Stop()
 		w.Minis[1].Freeze()
 		p.Links[2].Blackhole(testredis.ToClient)
@@ -131,9 +130,7 @@ func TestInspectOverANewConnection(t *testing.T) {
 		for _, l := range p.Links {
 			l.Cut()
 		}
-		state, err := p.Inspect(w.Ctx, "x")
-		require.NoError(w, err)
-		require.Len(w, state.Holders, 1)
+		require.Len(w, expect.NoError(p.Inspect(w.Ctx, "x")).In(w).Holders, 1)
 		w.Release(lease)
 	})
 }
@@ -142,8 +139,7 @@ func TestInspectOverANewConnection(t *testing.T) {
 func TestListIsTheUnionOfTheMasters(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
 		w.TTL = time.Minute
-		holder, waiter := w.Process(), w.Process()
-		holder.Section("warm-up")
+		holder, waiter := warm(w), w.Process()
 		held := holder.Take("held", rwlock.Write)
 		holder.CutOff(0, 1)
 		elsewhere := holder.Take("elsewhere", rwlock.Write) // on three masters
@@ -255,10 +251,9 @@ func TestMovedMasterHasNoVote(t *testing.T) {
 	alone := list.ProcessOver(tuned) // it has never met the others
 	alone.CutOff(0)
 	alone.CutOff(1)
-	lease, err := old.Lock(w.Soon(time.Minute), "x", rwlock.WithoutRenewal())
-	require.NoError(t, err)
+	lease := expect.NoError(old.Lock(w.Soon(time.Minute), "x", rwlock.WithoutRenewal())).In(t)
 	nobodyBeside(w, lease, next, untuned, alone)
-	_, err = next.TryLock(w.Soon(time.Second), "x")
+	_, err := next.TryLock(w.Soon(time.Second), "x")
 	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 	abstains := testkit.As[*rwlock.AbstainError](t, err)
 	require.ErrorContains(t, abstains, "is another server than the one at")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
@@ -31,6 +32,20 @@ func inFakeTime(t *testing.T, masters int, test func(w *world)) {
 	})
 }
 
+// runInFakeTime is inFakeTime in a subtest.
+func runInFakeTime(t *testing.T, name string, masters int, test func(w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inFakeTime(t, masters, test) })
+}
+
+// warm starts a process that has used the masters once: it is connected, and they know the scripts.
+func warm(w *world, opts ...rwlock.Option) *process {
+	w.Helper()
+	p := w.Process(opts...)
+	p.Section("warm-up")
+	return p
+}
+
 // ahead gives a process a wall clock that is so much ahead of the masters'.
 func ahead(d time.Duration) rwlock.Option { return testkit.NewWallClock(d).Option() }
 
@@ -45,8 +60,7 @@ var tuned = testkit.Net{Tuned: true}
 // dialled is a process over clients of redlock.Dial, without links that could fail.
 func dialled(w *world, addrs []string, opts ...rwlock.Option) *process {
 	w.Helper()
-	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-	require.NoError(w, err)
+	clients := expect.NoError(redlock.Dial(addrs, rueidis.ClientOption{})).In(w)
 	for _, c := range clients {
 		w.Cleanup(c.Close)
 	}

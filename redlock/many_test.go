@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -31,8 +32,7 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 		for range 10 {
 			w.ResetCalls()
 			begun := time.Now()
-			all, err := p.LockAll(w.Ctx, rwlock.Writes(tenNames...))
-			require.NoError(w, err)
+			all := expect.NoError(p.LockAll(w.Ctx, rwlock.Writes(tenNames...))).In(w)
 			require.Equal(w, 2*way, time.Since(begun))
 			synctest.Wait() // before the answer of the last master, its releases leave tombstones and are in no group
 			begun = time.Now()
@@ -46,8 +46,7 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 
 // warmUpGroups has the masters know the script of groups.
 func warmUpGroups(w *world, p *process) {
-	all, err := p.LockAll(w.Ctx, rwlock.Writes(tenNames...))
-	require.NoError(w, err)
+	all := expect.NoError(p.LockAll(w.Ctx, rwlock.Writes(tenNames...))).In(w)
 	synctest.Wait()
 	require.NoError(w, all.Release(w.Ctx))
 }
@@ -60,14 +59,13 @@ func TestSilentMastersAndSeveralLocks(t *testing.T) {
 		warmUpGroups(w, p)
 		p.Links[0].Blackhole(testredis.Both)
 		begun := time.Now()
-		all, err := p.TryLockAll(w.Ctx, rwlock.Writes(tenNames...))
-		require.NoError(w, err)
+		all := expect.NoError(p.TryLockAll(w.Ctx, rwlock.Writes(tenNames...))).In(w)
 		require.Equal(w, 2*time.Millisecond, time.Since(begun))
 		require.NoError(w, all.Release(w.Ctx))
 
 		p.Links[1].Blackhole(testredis.Both)
 		begun = time.Now()
-		_, err = p.TryLockAll(w.Ctx, rwlock.Writes(tenNames...))
+		_, err := p.TryLockAll(w.Ctx, rwlock.Writes(tenNames...))
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		require.Less(w, time.Since(begun), testkit.DefaultTTL/20+100*time.Millisecond)
 		require.True(w, rwlock.Indeterminate(err))

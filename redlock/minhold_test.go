@@ -29,34 +29,32 @@ func TestMinHoldOverAQuorum(t *testing.T) {
 		"another one is missing then": {0, 0, 1},
 		"one is missing at the end":   {-1, 1, -1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				p, q := w.Process(), w.Process()
-				p.WarmUp()
-				q.WarmUp()
-				missing := func(p *process, master int) {
-					p.Restore(0, 1, 2)
-					if master >= 0 {
-						p.CutOff(master)
-					}
+		runInFakeTime(t, name, 3, func(w *world) {
+			p, q := w.Process(), w.Process()
+			p.WarmUp()
+			q.WarmUp()
+			missing := func(p *process, master int) {
+				p.Restore(0, 1, 2)
+				if master >= 0 {
+					p.CutOff(master)
 				}
-				missing(p, c.before)
-				lease := p.Take("n", rwlock.Write, rwlock.WithMinHold(least))
-				granted := time.Now()
-				missing(p, c.between)
-				_ = lease.Release(w.Ctx)
-				missing(p, -1)
-				w.Pass(5 * time.Second)
-				missing(q, c.after)
-				_, err := q.TryLock(w.Ctx, "n")
-				require.Error(w, err)
-				missing(q, -1)
-				waits := q.Acquire(w.Ctx, "n", rwlock.Write)
-				next := waits.Granted()
-				require.GreaterOrEqual(w, waits.At.Sub(granted), least-10*time.Millisecond)
-				require.Less(w, waits.At.Sub(granted), least+3*time.Second)
-				w.Release(next)
-			})
+			}
+			missing(p, c.before)
+			lease := p.Take("n", rwlock.Write, rwlock.WithMinHold(least))
+			granted := time.Now()
+			missing(p, c.between)
+			_ = lease.Release(w.Ctx)
+			missing(p, -1)
+			w.Pass(5 * time.Second)
+			missing(q, c.after)
+			_, err := q.TryLock(w.Ctx, "n")
+			require.Error(w, err)
+			missing(q, -1)
+			waits := q.Acquire(w.Ctx, "n", rwlock.Write)
+			next := waits.Granted()
+			require.GreaterOrEqual(w, waits.At.Sub(granted), least-10*time.Millisecond)
+			require.Less(w, waits.At.Sub(granted), least+3*time.Second)
+			w.Release(next)
 		})
 	}
 }
@@ -101,16 +99,13 @@ func TestALateGrantTakesPartInARenewal(t *testing.T) {
 		"silent":  func(link *testredis.Link) { link.Blackhole(testredis.Both) },
 	} {
 		for name, call := range calls {
-			t.Run(name+", one master "+how, func(t *testing.T) {
-				inFakeTime(t, 3, func(w *world) {
-					p := w.Process(redlock.WithQuarantine(time.Minute))
-					p.Section("warm-up")
-					w.Pass(time.Second)
-					p.Links[2].Delay(late)
-					lease := p.Take("n", rwlock.Write)
-					fail(p.Links[1])
-					require.NoError(w, call(w.Ctx, lease))
-				})
+			runInFakeTime(t, name+", one master "+how, 3, func(w *world) {
+				p := warm(w, redlock.WithQuarantine(time.Minute))
+				w.Pass(time.Second)
+				p.Links[2].Delay(late)
+				lease := p.Take("n", rwlock.Write)
+				fail(p.Links[1])
+				require.NoError(w, call(w.Ctx, lease))
 			})
 		}
 	}
@@ -119,20 +114,17 @@ func TestALateGrantTakesPartInARenewal(t *testing.T) {
 // A grant that comes while a round is under way is no answer to it. One with another token is not renewed.
 func TestALateGrantConfirmsNoRenewal(t *testing.T) {
 	for name, counted := range map[string]time.Duration{"the token of the lease": 0, "a larger token": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				p := w.Process()
-				p.Section("warm-up")
-				w.Pass(time.Second)
-				before := strconv.FormatInt(time.Now().Add(counted).UnixMicro(), 10)
-				w.Minis[2].Miniredis().HSet("fencelock:{n}", "t", before, "tw", before)
-				p.Links[2].Delay(20 * time.Millisecond)
-				lease := p.Take("n", rwlock.Write)
-				p.Links[1].Blackhole(testredis.Both)
-				p.Links[2].DelayDir(testredis.ToServer, time.Hour) // but for what is on its way
-				failed := testkit.As[*rwlock.QuorumError](w, lease.SetTTL(w.Ctx, w.TTL/4))
-				require.Equal(w, 1, failed.Got)
-			})
+		runInFakeTime(t, name, 3, func(w *world) {
+			p := warm(w)
+			w.Pass(time.Second)
+			before := strconv.FormatInt(time.Now().Add(counted).UnixMicro(), 10)
+			w.Minis[2].Miniredis().HSet("fencelock:{n}", "t", before, "tw", before)
+			p.Links[2].Delay(20 * time.Millisecond)
+			lease := p.Take("n", rwlock.Write)
+			p.Links[1].Blackhole(testredis.Both)
+			p.Links[2].DelayDir(testredis.ToServer, time.Hour) // but for what is on its way
+			failed := testkit.As[*rwlock.QuorumError](w, lease.SetTTL(w.Ctx, w.TTL/4))
+			require.Equal(w, 1, failed.Got)
 		})
 	}
 }
@@ -154,8 +146,7 @@ const ticks = 10
 func runsPerTick(w *world, asks time.Duration) map[int32]int {
 	processes := make([]*process, len(w.Minis))
 	for i := range processes {
-		p := w.Process(rwlock.WithTTL(time.Second))
-		p.Section("warm-up")
+		p := warm(w, rwlock.WithTTL(time.Second))
 		for _, link := range p.Links {
 			link.Delay(5 * time.Millisecond)
 		}
@@ -190,31 +181,29 @@ func runsPerTick(w *world, asks time.Duration) map[int32]int {
 // An upgrade that was passed over while it was cut off has lost its place to another one, and is told so when back.
 func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
 	for name, off := range map[string]int{"by all masters": 3, "by two": 2} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				first, other := w.Process(), w.Process()
-				reads := func(p *process) *rwlock.Lease {
-					lease := p.Acquire(w.Soon(30*time.Second), "n", rwlock.Read).Granted()
-					return lease
-				}
-				upgrades := func(lease *rwlock.Lease) <-chan error {
-					done := make(chan error, 1)
-					go func() { done <- lease.Upgrade(w.Soon(30 * time.Second)) }()
-					time.Sleep(10 * time.Millisecond) // it is queued everywhere
-					return done
-				}
-				lease, leaves := reads(first), reads(other)
-				passedOver := upgrades(lease)
-				first.CutOff(testkit.Span(0, off)...)
-				w.Release(leaves)
-				later := reads(other)
-				upgraded := upgrades(later)
-				first.Restore(testkit.Span(0, off)...)
-				require.ErrorIs(w, <-passedOver, rwlock.ErrUpgrade)
-				w.Release(lease)
-				require.NoError(w, <-upgraded)
-				w.Release(later)
-			})
+		runInFakeTime(t, name, 3, func(w *world) {
+			first, other := w.Process(), w.Process()
+			reads := func(p *process) *rwlock.Lease {
+				lease := p.Acquire(w.Soon(30*time.Second), "n", rwlock.Read).Granted()
+				return lease
+			}
+			upgrades := func(lease *rwlock.Lease) <-chan error {
+				done := make(chan error, 1)
+				go func() { done <- lease.Upgrade(w.Soon(30 * time.Second)) }()
+				time.Sleep(10 * time.Millisecond) // it is queued everywhere
+				return done
+			}
+			lease, leaves := reads(first), reads(other)
+			passedOver := upgrades(lease)
+			first.CutOff(testkit.Span(0, off)...)
+			w.Release(leaves)
+			later := reads(other)
+			upgraded := upgrades(later)
+			first.Restore(testkit.Span(0, off)...)
+			require.ErrorIs(w, <-passedOver, rwlock.ErrUpgrade)
+			w.Release(lease)
+			require.NoError(w, <-upgraded)
+			w.Release(later)
 		})
 	}
 }
@@ -224,39 +213,37 @@ func TestAPairOverAQuorumTakesOneRoundTrip(t *testing.T) {
 	const way, n = 10 * time.Millisecond, 5
 	for _, tuned := range []bool{false, true} {
 		for _, silent := range []bool{false, true} {
-			t.Run(fmt.Sprint("tuned ", tuned, ", silent ", silent), func(t *testing.T) {
-				inFakeTime(t, 3, func(w *world) {
-					w.Net.Tuned = tuned
-					p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
-					p.WarmUp()
-					w.Pass(time.Second)
-					if silent {
-						p.Links[2].Blackhole(testredis.Both)
+			runInFakeTime(t, fmt.Sprint("tuned ", tuned, ", silent ", silent), 3, func(w *world) {
+				w.Net.Tuned = tuned
+				p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+				p.WarmUp()
+				w.Pass(time.Second)
+				if silent {
+					p.Links[2].Blackhole(testredis.Both)
+				}
+				requests := w.Requests(p)
+				pair := func() {
+					lease := p.Take("n", rwlock.Write)
+					require.NoError(w, lease.Release(w.Ctx))
+				}
+				took := func() time.Duration {
+					began := time.Now()
+					for range n {
+						pair()
+						synctest.Wait() // the release has left
 					}
-					requests := w.Requests(p)
-					pair := func() {
-						lease := p.Take("n", rwlock.Write)
-						require.NoError(w, lease.Release(w.Ctx))
-					}
-					took := func() time.Duration {
-						began := time.Now()
-						for range n {
-							pair()
-							synctest.Wait() // the release has left
-						}
-						return time.Since(began)
-					}()
-					require.Equal(w, n*2*way, took)
-					w.Pass(time.Second)
-					count := make(map[scripts.Name]int)
-					for _, r := range requests.All() {
-						count[r.Script]++
-					}
-					require.Equal(w, map[scripts.Name]int{scripts.Acquire: n, scripts.Release: n}, count)
-					p.Links[2].Restore()
-					w.Pass(time.Minute)
-					require.Empty(w, w.Inspect("n").Holders)
-				})
+					return time.Since(began)
+				}()
+				require.Equal(w, n*2*way, took)
+				w.Pass(time.Second)
+				count := make(map[scripts.Name]int)
+				for _, r := range requests.All() {
+					count[r.Script]++
+				}
+				require.Equal(w, map[scripts.Name]int{scripts.Acquire: n, scripts.Release: n}, count)
+				p.Links[2].Restore()
+				w.Pass(time.Minute)
+				require.Empty(w, w.Inspect("n").Holders)
 			})
 		}
 	}

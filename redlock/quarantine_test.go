@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -58,11 +59,9 @@ var firstToCome = map[string]func(w *world){
 
 func useAlone(w *world, base rueidis.ClientOption, opts ...rwlock.Option) error {
 	w.Helper()
-	client, err := rwlock.Dial(w.Servers[1].Addr(), base)
-	require.NoError(w, err)
+	client := expect.NoError(rwlock.Dial(w.Servers[1].Addr(), base)).In(w)
 	defer client.Close()
-	locker, err := rwlock.New(client, append(opts, testredis.Patience())...)
-	require.NoError(w, err)
+	locker := expect.NoError(rwlock.New(client, append(opts, testredis.Patience())...)).In(w)
 	defer locker.Close()
 	lease, err := locker.Lock(w.Ctx, "daily")
 	if err != nil {
@@ -87,16 +86,14 @@ func TestRestartFromAnOldSaveIsFound(t *testing.T) {
 			other.Use("warm-up", "x")
 			w.On(w.Servers[1], "SAVE")
 			holder.CutOff(2)
-			lease, err := holder.Lock(w.Ctx, "x", rwlock.WithoutRenewal())
-			require.NoError(t, err)
+			lease := expect.NoError(holder.Lock(w.Ctx, "x", rwlock.WithoutRenewal())).In(t)
 			w.Servers[1].Restart()
 			come(w)
 			other.CutOff(0)
 			nobodyBeside(w, lease, other)
 
 			other.Restore(0)
-			next, err := other.Lock(w.Soon(6*quarantineTTL), "x")
-			require.NoError(t, err)
+			next := expect.NoError(other.Lock(w.Soon(6*quarantineTTL), "x")).In(t)
 			require.Greater(t, next.Token(), lease.Token())
 			require.NoError(t, next.Release(w.Ctx))
 		})
@@ -107,23 +104,18 @@ func TestRestartFromAnOldSaveIsFound(t *testing.T) {
 func TestAbstentionEndsThoughTheClockWasAhead(t *testing.T) {
 	const ttl = 3 * time.Second
 	for _, ahead := range []time.Duration{time.Minute, time.Hour, 100 * 24 * time.Hour} {
-		t.Run(fmt.Sprint("booted ", ahead, " ahead"), func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				p := w.Process(rwlock.WithTTL(ttl))
+		runInFakeTime(t, fmt.Sprint("booted ", ahead, " ahead"), 3, func(w *world) {
+			p := warm(w, rwlock.WithTTL(ttl))
+			w.Minis[1].Crash()
+			w.Minis[1].Skew(ahead)
+			w.Minis[1].Recover()
+			for until := time.Now().Add(ttl / 2); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
 				p.Section("warm-up")
-				w.Minis[1].Crash()
-				w.Minis[1].Skew(ahead)
-				w.Minis[1].Recover()
-				for until := time.Now().Add(ttl / 2); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
-					p.Section("warm-up")
-				}
-				w.Minis[1].Skew(0)
-				time.Sleep(2 * ttl)
-				w.Minis[2].Stop()
-				lease, err := p.Lock(w.Soon(2*ttl), "x")
-				require.NoError(w, err, "its quarantine of %v is long over", ttl)
-				w.Release(lease)
-			})
+			}
+			w.Minis[1].Skew(0)
+			time.Sleep(2 * ttl)
+			w.Minis[2].Stop()
+			w.Release(expect.NoError(p.Lock(w.Soon(2*ttl), "x")).In(w, "its quarantine of %v is long over", ttl))
 		})
 	}
 }
@@ -153,18 +145,16 @@ func TestUserWithInfoMakesNobodyAbstain(t *testing.T) {
 // Answers that come after the node timeout are heard: a link that is always that slow gets its locks and keeps them.
 func TestLinkSlowerThanTheNodeTimeoutWorks(t *testing.T) {
 	for _, oneWay := range []time.Duration{20, 26, 30, 45, 100} {
-		t.Run(fmt.Sprintf("round trip of %d ms", 2*oneWay), func(t *testing.T) {
-			inFakeTime(t, 3, func(w *world) {
-				p := w.ProcessAt(oneWay*time.Millisecond, rwlock.WithTTL(time.Second))
-				for _, name := range []string{"x", "y"} {
-					begun := time.Now()
-					lease := p.Acquire(w.Soon(10*time.Second), name, rwlock.Write).Granted()
-					require.Less(w, time.Since(begun), 5*time.Second)
-					time.Sleep(5 * time.Second)
-					require.NoError(w, lease.Err(), "renewed as ever")
-					w.Release(lease)
-				}
-			})
+		runInFakeTime(t, fmt.Sprintf("round trip of %d ms", 2*oneWay), 3, func(w *world) {
+			p := w.ProcessAt(oneWay*time.Millisecond, rwlock.WithTTL(time.Second))
+			for _, name := range []string{"x", "y"} {
+				begun := time.Now()
+				lease := p.Acquire(w.Soon(10*time.Second), name, rwlock.Write).Granted()
+				require.Less(w, time.Since(begun), 5*time.Second)
+				time.Sleep(5 * time.Second)
+				require.NoError(w, lease.Err(), "renewed as ever")
+				w.Release(lease)
+			}
 		})
 	}
 }
@@ -191,9 +181,7 @@ var waiterRecord = regexp.MustCompile(`^q \d+ \d+ \d+ w (\d+) \S+ [bp](\S+) `)
 // A master that is not in order has no vote, so its hand-off is no grant either.
 func TestAHandOffOfAMasterThatIsNotInOrderIsNoGrant(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		holder, p := w.Process(), w.Process()
-		holder.Section("warm-up")
-		p.Section("warm-up")
+		holder, p := warm(w), warm(w)
 		holder.CutOff(2)
 		lease := holder.Take("x", rwlock.Write)
 		waiting := p.Acquire(w.Ctx, "x", rwlock.Write) // granted by the last master, queued on the others
@@ -204,8 +192,7 @@ func TestAHandOffOfAMasterThatIsNotInOrderIsNoGrant(t *testing.T) {
 
 		token := w.Minis[2].Miniredis().HGet("fencelock:{x}", "t") // nothing has to be raised
 		handOff, channel := "", ""
-		keys, err := first.HKeys("fencelock:{x}")
-		require.NoError(w, err)
+		keys := expect.NoError(first.HKeys("fencelock:{x}")).In(w)
 		for _, id := range keys {
 			if record := waiterRecord.FindStringSubmatch(first.HGet("fencelock:{x}", id)); record != nil {
 				now := time.Now().UnixMicro()

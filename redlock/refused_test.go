@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -121,13 +122,11 @@ func TestUnfitServersAreRefused(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			var clients []rueidis.Client
 			for _, addr := range test.addrs {
-				client, err := rueidis.NewClient(testredis.ClientOption(addr))
-				require.NoError(t, err)
+				client := expect.NoError(rueidis.NewClient(testredis.ClientOption(addr))).In(t)
 				t.Cleanup(client.Close)
 				clients = append(clients, client)
 			}
-			locker, err := redlock.New(clients, testredis.Patience())
-			require.NoError(t, err)
+			locker := expect.NoError(redlock.New(clients, testredis.Patience())).In(t)
 			defer locker.Close()
 			for range 2 {
 				_, err := locker.TryLock(t.Context(), "x")
@@ -139,14 +138,11 @@ func TestUnfitServersAreRefused(t *testing.T) {
 		})
 	}
 	for _, server := range []*testredis.Server{a, b, c} {
-		keys, err := server.Command("DBSIZE")
-		require.NoError(t, err)
+		keys := expect.NoError(server.Command("DBSIZE")).In(t)
 		require.Equal(t, int64(0), keys, "nothing has been written to %s", server.Addr())
 	}
 	locker := dialled(testkit.OnServers(t, a, b, c), []string{a.Addr(), b.Addr(), c.Addr()})
-	lease, err := locker.TryLock(t.Context(), "x")
-	require.NoError(t, err)
-	require.NoError(t, lease.Release(t.Context()))
+	require.NoError(t, expect.NoError(locker.TryLock(t.Context(), "x")).In(t).Release(t.Context()))
 	require.NoError(t, locker.Close())
 }
 
@@ -177,15 +173,12 @@ func TestOpenWithServersDown(t *testing.T) {
 	for _, server := range servers {
 		server.Kill()
 	}
-	locker, err := redlock.Open(addrs, rwlock.WithTTL(5*time.Second), testredis.Patience())
-	require.NoError(t, err)
-	_, err = locker.TryLock(w.Soon(time.Minute), "x")
+	locker := expect.NoError(redlock.Open(addrs, rwlock.WithTTL(5*time.Second), testredis.Patience())).In(t)
+	_, err := locker.TryLock(w.Soon(time.Minute), "x")
 	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 	require.ErrorContains(t, err, "connection refused") // of the two that decide
 	hold := func() {
-		lease, err := locker.Lock(w.Soon(time.Minute), "x")
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(w.Ctx))
+		require.NoError(t, expect.NoError(locker.Lock(w.Soon(time.Minute), "x")).In(t).Release(w.Ctx))
 	}
 	servers[1].Restart()
 	servers[2].Restart()
@@ -241,22 +234,20 @@ func TestAnotherListOfMastersIsRefused(t *testing.T) {
 		"two replaced":              {2, 3, 4},
 		"two replaced, other order": {3, 2, 4},
 	} {
-		t.Run(what, func(t *testing.T) {
-			inFakeTime(t, 5, func(w *world) {
-				first := w.Part(0, 1, 2).Process(rwlock.WithTTL(3 * time.Second))
-				lease := first.Take("x", rwlock.Write)
-				other := w.Part(second...).Process(rwlock.WithTTL(3 * time.Second))
-				for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(time.Second) {
-					next, err := other.TryLock(w.Ctx, "x")
-					require.Nil(w, next, "beside a lease of the first set")
-					require.ErrorIs(w, err, rwlock.ErrOption)
-					next, err = other.Lock(w.Soon(time.Second), "unrelated")
-					require.Nil(w, next)
-					require.ErrorIs(w, err, rwlock.ErrOption)
-				}
-				require.NoError(w, lease.Err(), "the first set is not troubled")
-				w.Release(lease)
-			})
+		runInFakeTime(t, what, 5, func(w *world) {
+			first := w.Part(0, 1, 2).Process(rwlock.WithTTL(3 * time.Second))
+			lease := first.Take("x", rwlock.Write)
+			other := w.Part(second...).Process(rwlock.WithTTL(3 * time.Second))
+			for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(time.Second) {
+				next, err := other.TryLock(w.Ctx, "x")
+				require.Nil(w, next, "beside a lease of the first set")
+				require.ErrorIs(w, err, rwlock.ErrOption)
+				next, err = other.Lock(w.Soon(time.Second), "unrelated")
+				require.Nil(w, next)
+				require.ErrorIs(w, err, rwlock.ErrOption)
+			}
+			require.NoError(w, lease.Err(), "the first set is not troubled")
+			w.Release(lease)
 		})
 	}
 }
@@ -265,31 +256,29 @@ func TestAnotherListOfMastersIsRefused(t *testing.T) {
 func TestReplacedMasterSplitsNoQuorum(t *testing.T) {
 	const ttl = 3 * time.Second
 	for _, wait := range []time.Duration{0, 3 * ttl} {
-		t.Run("other at work for "+wait.String(), func(t *testing.T) {
-			inFakeTime(t, 4, func(w *world) {
-				first, other := w.Part(0, 1, 2).Process(rwlock.WithTTL(ttl)), w.Part(0, 1, 3).Process(rwlock.WithTTL(ttl))
-				first.Section("warm-up")
-				for until := time.Now().Add(wait); !time.Now().After(until); time.Sleep(ttl / 10) {
-					if lease, err := other.TryLock(w.Ctx, "unrelated"); err == nil {
-						w.Release(lease)
-					}
+		runInFakeTime(t, "other at work for "+wait.String(), 4, func(w *world) {
+			first, other := w.Part(0, 1, 2).Process(rwlock.WithTTL(ttl)), w.Part(0, 1, 3).Process(rwlock.WithTTL(ttl))
+			first.Section("warm-up")
+			for until := time.Now().Add(wait); !time.Now().After(until); time.Sleep(ttl / 10) {
+				if lease, err := other.TryLock(w.Ctx, "unrelated"); err == nil {
+					w.Release(lease)
 				}
-				first.CutOff(1)
-				other.CutOff(0)
-				lease, err := first.Lock(w.Soon(ttl), "x")
-				if err != nil {
-					return // the first set is the one that is told
+			}
+			first.CutOff(1)
+			other.CutOff(0)
+			lease, err := first.Lock(w.Soon(ttl), "x")
+			if err != nil {
+				return // the first set is the one that is told
+			}
+			for until := time.Now().Add(4 * ttl); time.Now().Before(until) && lease.Err() == nil; {
+				next, err := other.TryLock(w.Ctx, "x")
+				if err == nil {
+					require.Error(w, lease.Err(), "tokens %v and %v are held at once", lease.Token(), next.Token())
+					w.Release(next)
 				}
-				for until := time.Now().Add(4 * ttl); time.Now().Before(until) && lease.Err() == nil; {
-					next, err := other.TryLock(w.Ctx, "x")
-					if err == nil {
-						require.Error(w, lease.Err(), "tokens %v and %v are held at once", lease.Token(), next.Token())
-						w.Release(next)
-					}
-					time.Sleep(ttl / 10)
-				}
-				_ = lease.Release(w.Ctx)
-			})
+				time.Sleep(ttl / 10)
+			}
+			_ = lease.Release(w.Ctx)
 		})
 	}
 }
@@ -298,24 +287,22 @@ func TestReplacedMasterSplitsNoQuorum(t *testing.T) {
 func TestNothingIsAcquiredBeforeTheMastersAreKnown(t *testing.T) {
 	for _, ttl := range []time.Duration{30 * time.Second, time.Second} {
 		for _, slow := range []time.Duration{300 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second} {
-			t.Run("TTL "+ttl.String()+", slow for "+slow.String(), func(t *testing.T) {
-				inFakeTime(t, 3, func(w *world) {
-					w.Process(rwlock.WithTTL(2 * time.Second)).Section("warm-up")
-					odd := w.Process(rwlock.WithTTL(ttl))
+			runInFakeTime(t, "TTL "+ttl.String()+", slow for "+slow.String(), 3, func(w *world) {
+				w.Process(rwlock.WithTTL(2 * time.Second)).Section("warm-up")
+				odd := w.Process(rwlock.WithTTL(ttl))
+				for _, link := range odd.Links {
+					link.Hold(testredis.Both)
+				}
+				time.AfterFunc(slow, func() {
 					for _, link := range odd.Links {
-						link.Hold(testredis.Both)
-					}
-					time.AfterFunc(slow, func() {
-						for _, link := range odd.Links {
-							link.Restore()
-						}
-					})
-					for range 3 {
-						lease, err := odd.Lock(w.Soon(10*time.Second), "x")
-						require.Nil(w, lease)
-						require.ErrorIs(w, err, rwlock.ErrOption)
+						link.Restore()
 					}
 				})
+				for range 3 {
+					lease, err := odd.Lock(w.Soon(10*time.Second), "x")
+					require.Nil(w, lease)
+					require.ErrorIs(w, err, rwlock.ErrOption)
+				}
 			})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -46,35 +47,31 @@ var forgetting = map[string]func(w *world, p *process, master int){
 func TestLeaseRegainsEveryMasterInTurn(t *testing.T) {
 	for what, forget := range forgetting {
 		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
-			t.Run(mode.String()+" lock, "+what, func(t *testing.T) {
-				inFakeTime(t, 3, func(w *world) {
-					opts := []rwlock.Option{rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(500 * time.Millisecond)}
-					p, observer := w.Process(opts...), w.Process(opts...)
-					take := p.Lock
-					if mode == rwlock.Read {
-						take = p.RLock
+			runInFakeTime(t, mode.String()+" lock, "+what, 3, func(w *world) {
+				opts := []rwlock.Option{rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(500 * time.Millisecond)}
+				p, observer := w.Process(opts...), w.Process(opts...)
+				take := p.Lock
+				if mode == rwlock.Read {
+					take = p.RLock
+				}
+				lease := expect.NoError(take(w.Ctx, "leader")).In(w)
+				token := lease.Token()
+				for range testredis.Few(1, 2) {
+					for master := range w.Minis {
+						forget(w, p, master)
+						time.Sleep(4 * regainTTL)
+						require.NoError(w, lease.Err(), "after master %d", master)
+						require.Equal(w, token, lease.Token())
+						state := expect.NoError(observer.Inspect(w.Ctx, "leader")).In(w)
+						require.Len(w, state.Masters[master].Holders, 1, "master %d was not regained", master)
+						require.Equal(w, lease.Owner(), state.Masters[master].Holders[0].Owner)
 					}
-					lease, err := take(w.Ctx, "leader")
-					require.NoError(w, err)
-					token := lease.Token()
-					for range testredis.Few(1, 2) {
-						for master := range w.Minis {
-							forget(w, p, master)
-							time.Sleep(4 * regainTTL)
-							require.NoError(w, lease.Err(), "after master %d", master)
-							require.Equal(w, token, lease.Token())
-							state, err := observer.Inspect(w.Ctx, "leader")
-							require.NoError(w, err)
-							require.Len(w, state.Masters[master].Holders, 1, "master %d was not regained", master)
-							require.Equal(w, lease.Owner(), state.Masters[master].Holders[0].Owner)
-						}
-					}
-					_, err = observer.TryLock(w.Ctx, "leader")
-					require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-					w.Release(lease)
-					time.Sleep(100 * time.Millisecond)
-					observer.RequireFree("leader")
-				})
+				}
+				_, err := observer.TryLock(w.Ctx, "leader")
+				require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+				w.Release(lease)
+				time.Sleep(100 * time.Millisecond)
+				observer.RequireFree("leader")
 			})
 		}
 	}
@@ -85,29 +82,25 @@ func TestALeaderWithFollowersRegainsEveryMaster(t *testing.T) {
 	for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
 		for _, followers := range testredis.Few([]int{1}, []int{1, 3}) {
 			for what, forget := range forgetting {
-				t.Run(fmt.Sprintf("%s lock, %d followers, %s", mode, followers, what), func(t *testing.T) {
-					inFakeTime(t, 3, func(w *world) {
-						w.TTL = regainTTL
-						p := w.Process()
-						p.Section("warm-up")
-						lease := p.Take("leader", mode)
-						var after []*testkit.Pending
-						for range followers {
-							q := w.Process()
-							q.Section("warm-up")
-							after = append(after, q.LineUp("leader", rwlock.Write, func(*rwlock.Lease) {}))
-						}
-						for master := range testredis.Few(3, 6) {
-							forget(w, p, master%3)
-							w.Pass(4 * regainTTL)
-							require.NoError(w, lease.Err(), "after outage %d", master)
-							require.True(w, standsEverywhere(w, lease), "after outage %d", master)
-						}
-						w.Release(lease)
-						for _, one := range after {
-							<-one.Over
-						}
-					})
+				runInFakeTime(t, fmt.Sprintf("%s lock, %d followers, %s", mode, followers, what), 3, func(w *world) {
+					w.TTL = regainTTL
+					p := warm(w)
+					lease := p.Take("leader", mode)
+					var after []*testkit.Pending
+					for range followers {
+						q := warm(w)
+						after = append(after, q.LineUp("leader", rwlock.Write, func(*rwlock.Lease) {}))
+					}
+					for master := range testredis.Few(3, 6) {
+						forget(w, p, master%3)
+						w.Pass(4 * regainTTL)
+						require.NoError(w, lease.Err(), "after outage %d", master)
+						require.True(w, standsEverywhere(w, lease), "after outage %d", master)
+					}
+					w.Release(lease)
+					for _, one := range after {
+						<-one.Over
+					}
 				})
 			}
 		}
@@ -128,21 +121,19 @@ func standsEverywhere(w *world, lease *rwlock.Lease) bool {
 func TestAMasterThatGrantsLateTakesTheTokenOfTheLease(t *testing.T) {
 	for _, skew := range []time.Duration{0, time.Hour} {
 		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
-			t.Run(fmt.Sprint(mode, ", a clock ahead by ", skew), func(t *testing.T) {
-				inSkewedTime(t, []time.Duration{0, 0, skew}, func(w *world) {
-					p := w.ProcessAt(time.Millisecond)
-					p.Section("warm-up")
-					p.Links[2].DelayDir(testredis.ToServer, time.Second)
-					lease := p.Take("x", mode)
-					p.Links[2].Delay(time.Millisecond)
-					w.Pass(w.TTL / 2)
-					require.True(w, standsEverywhere(w, lease))
-					next := p.LineUp("x", rwlock.Write, func(next *rwlock.Lease) {
-						require.Greater(w, next.Token(), lease.Token())
-					})
-					w.Release(lease)
-					<-next.Over
+			runInSkewedTime(t, fmt.Sprint(mode, ", a clock ahead by ", skew), []time.Duration{0, 0, skew}, func(w *world) {
+				p := w.ProcessAt(time.Millisecond)
+				p.Section("warm-up")
+				p.Links[2].DelayDir(testredis.ToServer, time.Second)
+				lease := p.Take("x", mode)
+				p.Links[2].Delay(time.Millisecond)
+				w.Pass(w.TTL / 2)
+				require.True(w, standsEverywhere(w, lease))
+				next := p.LineUp("x", rwlock.Write, func(next *rwlock.Lease) {
+					require.Greater(w, next.Token(), lease.Token())
 				})
+				w.Release(lease)
+				<-next.Over
 			})
 		}
 	}
@@ -168,8 +159,7 @@ func TestAMasterThatStaysAwayFromALeaseIsLogged(t *testing.T) {
 // the TTL, the other has lost the lock.
 func TestARegainIsNotTrustedWhileAShorterTTLMayArrive(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		p, q := w.Process(), w.Process()
-		q.Section("warm-up")
+		p, q := w.Process(), warm(w)
 		const short, arrival = 3 * time.Second, 33 * time.Second
 		normal := func(i int) { p.Links[i].Delay(time.Duration(i+1) * time.Millisecond) } // the order of the answers
 		silent := func(i int) { p.Links[i].Delay(time.Hour) }                             // but for what is on its way
@@ -255,8 +245,7 @@ func TestARegainRevivesNoLease(t *testing.T) {
 		w.TTL = regainTTL
 		clock := testkit.NewWallClock(0)
 		p := w.Process(clock.Option(), redlock.WithNodeTimeout(timeout))
-		q := w.Process(testkit.NewWallClock(suspended).Option())
-		q.Section("warm-up")
+		q := warm(w, testkit.NewWallClock(suspended).Option())
 		lease := p.Take("x", rwlock.Write)
 		lost := func() { w.Minis[2].Miniredis().Del("fencelock:{x}") }
 		lost()

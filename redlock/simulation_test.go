@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
@@ -51,16 +52,14 @@ func TestSimulation(t *testing.T) {
 		}
 	}
 	for _, seed := range chosen {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			inFakeTime(t, simMasters, func(w *world) {
-				t.Logf("to run it again: go test ./redlock -run 'TestSimulation$' -redlock.seed=%d", seed)
-				s := newSimulation(w, seed)
-				s.run(func(ctx context.Context, p *simPeer, work *sync.WaitGroup) {
-					work.Go(func() {
-						for ctx.Err() == nil {
-							s.step(ctx, p)
-						}
-					})
+		runInFakeTime(t, fmt.Sprintf("seed %d", seed), simMasters, func(w *world) {
+			w.Logf("to run it again: go test ./redlock -run 'TestSimulation$' -redlock.seed=%d", seed)
+			s := newSimulation(w, seed)
+			s.run(func(ctx context.Context, p *simPeer, work *sync.WaitGroup) {
+				work.Go(func() {
+					for ctx.Err() == nil {
+						s.step(ctx, p)
+					}
 				})
 			})
 		})
@@ -186,8 +185,7 @@ func (s *simulation) settle() {
 	time.Sleep(simTTL)
 	s.tryAll()
 	for _, name := range s.names {
-		state, err := s.peers[0].Inspect(s.Soon(time.Second), name)
-		require.NoError(s, err)
+		state := expect.NoError(s.peers[0].Inspect(s.Soon(time.Second), name)).In(s)
 		for _, m := range state.Masters {
 			require.Empty(s, slices.Concat(meta(m.Holders), queue(m.Waiters)),
 				"seed %d: left behind on master %d", s.seed, m.Index)

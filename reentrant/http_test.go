@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/httpfence"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
@@ -63,9 +64,7 @@ func TestTheOwnerTravelsOverHTTP(t *testing.T) {
 		ctx, owner := owned(w)
 		outer := must(w)(first.Lock(ctx, "orders"))
 		there := locking(second, func(ctx context.Context) error {
-			fence, err := fencing.Require(ctx, "orders")
-			require.NoError(w, err)
-			require.Equal(w, outer.Token(), fence.Token)
+			require.Equal(w, outer.Token(), expect.NoError(fencing.Require(ctx, "orders")).In(w).Token)
 			acting, _ := reentrant.OwnerFrom(ctx)
 			require.Equal(w, owner, acting)
 			require.Equal(w, 2, second.inspect("orders").Holders[0].Count, "joined, not waiting for itself")
@@ -150,8 +149,7 @@ func nestedIn(t testing.TB, name string) (*reentrant.Locker, context.Context) {
 	server := miniredis.RunT(t)
 	l := reentrant.New(testkit.Dial(t, server.Addr(), testredis.ClientOption(server.Addr())))
 	ctx := reentrant.WithOwner(t.Context())
-	outer, err := l.Lock(ctx, name)
-	require.NoError(t, err)
+	outer := expect.NoError(l.Lock(ctx, name)).In(t)
 	return l, outer.Context(ctx)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
@@ -18,8 +19,7 @@ import (
 // elsewhere is the context of a process that acts for an owner, whose id came to it as text.
 func elsewhere(w *world, owner reentrant.Owner) context.Context {
 	w.Helper()
-	parsed, err := reentrant.ParseOwner(owner.String())
-	require.NoError(w, err)
+	parsed := expect.NoError(reentrant.ParseOwner(owner.String())).In(w)
 	return reentrant.AsOwner(w.Ctx, parsed)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -61,8 +62,7 @@ func TestSeveralLocksNest(t *testing.T) {
 		again := all(w)(p.TryLockAll(ctx, append(rwlock.Reads("b", "d"), rwlock.Writes("c")...)))
 		for i, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write, rwlock.Write} { // a read in a write shares it
 			require.Equal(w, mode, again.Holds()[i].Lease().Mode())
-			fence, err := fencing.Require(again.Context(ctx), again.Holds()[i].Lease().Name())
-			require.NoError(w, err)
+			fence := expect.NoError(fencing.Require(again.Context(ctx), again.Holds()[i].Lease().Name())).In(w)
 			require.Equal(w, mode, fence.Mode)
 		}
 		require.NoError(w, again.Release(ctx))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -30,16 +31,13 @@ func TestEveryCombinationOfModesAcrossProcesses(t *testing.T) {
 		first, second := start(w), start(w)
 		for _, p := range []*process{first, second} { // each looks at the marker once
 			ctx, _ := owned(w)
-			hold, err := p.take(ctx, "warm up", rwlock.Write, false)
-			require.NoError(w, err)
-			require.NoError(w, hold.Release(ctx))
+			require.NoError(w, expect.NoError(p.take(ctx, "warm up", rwlock.Write, false)).In(w).Release(ctx))
 		}
 		for _, tt := range combinations {
 			for _, try := range []bool{false, true} {
 				name := fmt.Sprintf("%s in %s, try %t", tt.nested, tt.outer, try)
 				ctx, owner := owned(w)
-				outer, err := first.take(ctx, name, tt.outer, try)
-				require.NoError(w, err, name)
+				outer := expect.NoError(first.take(ctx, name, tt.outer, try)).In(w, name)
 				there := elsewhere(w, owner)
 				sent := scriptsSent(w)
 

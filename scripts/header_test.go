@@ -10,18 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
 func luaFiles(t *testing.T) map[string]string {
 	t.Helper()
-	paths, err := filepath.Glob("*.lua")
-	require.NoError(t, err)
+	paths := expect.NoError(filepath.Glob("*.lua")).In(t)
 	require.NotEmpty(t, paths)
 	all := map[string]string{}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
+		text := expect.NoError(os.ReadFile(path)).In(t)
 		all[path] = string(text)
 	}
 	return all

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
@@ -26,8 +27,7 @@ func TestScriptsOnAMovingSlot(t *testing.T) {
 	cluster := testredis.StartCluster(t, testredis.Binaries()[0], 0)
 	option := cluster.Option()
 	option.DisableCache = true
-	client, err := rueidis.NewClient(option)
-	require.NoError(t, err)
+	client := expect.NoError(rueidis.NewClient(option)).In(t)
 	defer client.Close()
 	for what, state := range movingStates {
 		for moved := range 1 << len(state.keys) {
@@ -45,9 +45,7 @@ func TestScriptsOnAMovingSlot(t *testing.T) {
 					e.run(c)
 				}
 				for _, key := range state.keys {
-					n, err := cluster.Command("EXISTS", keys[key])
-					require.NoError(t, err)
-					require.EqualValues(t, 1, n, keys[key])
+					require.EqualValues(t, 1, expect.NoError(cluster.Command("EXISTS", keys[key])).In(t), keys[key])
 				}
 				slot := cluster.Slot(keys[0])
 				move := cluster.BeginMove(slot, cluster.Another(cluster.Owner(slot)))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed74116694/fencelock/chaos/measure/internal/server"
 	"github.com/seed74116694/fencelock/chaos/peer"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 func TestMain(m *testing.M) {
@@ -49,8 +50,7 @@ func TestRun(t *testing.T) {
 	require.Contains(t, stdout.String(), "redis-server")
 	require.FileExists(t, filepath.Join(folder, "fairness.svg"))
 
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := expect.NoError(os.ReadFile(file)).In(t)
 	var r Result
 	require.NoError(t, json.Unmarshal(text, &r))
 	require.Len(t, r.Workloads, 3)
@@ -283,8 +283,7 @@ func TestSharedHolds(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	args := []string{"-w", "relock,shared,read-storm,read-mostly,read-many", "-for", "50ms", "-rounds", "1", "-json", file}
 	require.NoError(t, run(t.Context(), args, &stdout, &stderr), stderr.String())
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := expect.NoError(os.ReadFile(file)).In(t)
 	var r Result
 	require.NoError(t, json.Unmarshal(text, &r))
 	require.Len(t, r.Workloads, 5)

@@ -11,25 +11,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A mutant whose text is not in the sources any more tests nothing.
 func TestEveryMutantFitsTheSources(t *testing.T) {
-	root, err := findRoot()
-	require.NoError(t, err)
-	all, err := load(root)
-	require.NoError(t, err)
+	root := expect.NoError(findRoot()).In(t)
+	all := expect.NoError(load(root)).In(t)
 	require.GreaterOrEqual(t, len(all), 40)
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
-			files, err := m.apply(root)
-			require.NoError(t, err)
+			files := expect.NoError(m.apply(root)).In(t)
 			for path, text := range files {
 				if filepath.Ext(path) == ".go" {
-					_, err := parser.ParseFile(token.NewFileSet(), path, text, 0)
-					require.NoError(t, err)
+					expect.NoError(parser.ParseFile(token.NewFileSet(), path, text, 0)).In(t)
 				}
 			}
 			for _, c := range []command{m.killer, m.finder} {
@@ -49,13 +47,11 @@ var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 // requireTest checks that the pattern matches a test of the folder.
 func requireTest(t *testing.T, folder, pattern string) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
-	require.NoError(t, err)
+	paths := expect.NoError(filepath.Glob(filepath.Join(folder, "*_test.go"))).In(t)
 	named := regexp.MustCompile(strings.Split(pattern, "/")[0])
 	found := false
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
+		text := expect.NoError(os.ReadFile(path)).In(t)
 		for _, match := range testFunction.FindAllSubmatch(text, -1) {
 			found = found || named.Match(match[1])
 		}
@@ -81,8 +77,7 @@ p/b.go
 `
 
 func TestParse(t *testing.T) {
-	m, err := parse("n", sample)
-	require.NoError(t, err)
+	m := expect.NoError(parse("n", sample)).In(t)
 	require.Equal(t, mutant{
 		name: "n", breaks: "a rule",
 		killer: command{
@@ -98,7 +93,7 @@ func TestParse(t *testing.T) {
 			{"p/a.lua", "if x then\n  y()", "if true then"}, {"p/a.lua", "z", ""}, {"p/b.go", "\tw", "\tv\n"},
 		},
 	}, m)
-	m, err = parse("n", strings.Replace(sample, "go test ./p -run '^TestRule$' -seeds=2", chaos+"-for 1m", 1))
+	m, err := parse("n", strings.Replace(sample, "go test ./p -run '^TestRule$' -seeds=2", chaos+"-for 1m", 1))
 	require.NoError(t, err)
 	require.False(t, m.killer.tests())
 	require.Equal(t, []string{"-for", "1m"}, m.killer.args)
@@ -153,10 +148,8 @@ func TestWhereChaosLooks(t *testing.T) {
 	require.Contains(t, all[0], "-forms mutex")
 	require.Len(t, all, 3+len(everything), "each run once")
 
-	root, err := findRoot()
-	require.NoError(t, err)
-	folders, err := foldersOfChaos(root)
-	require.NoError(t, err)
+	root := expect.NoError(findRoot()).In(t)
+	folders := expect.NoError(foldersOfChaos(root)).In(t)
 	require.True(t, folders["scripts"] && folders["internal/engine"] && folders["chaos/check"])
 	require.False(t, folders["fencing/sqlguard"] || folders["lockdebug"])
 	reached, unseen, elsewhere := of("scripts/vote.lua"), of("scripts/vote.lua"), of("lockdebug/page.go")

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/chaos/peer"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
@@ -28,8 +29,7 @@ func addrs(t *testing.T, n int) (all []string) {
 
 func open(t *testing.T, lib peer.Library, servers []string) peer.Peer {
 	t.Helper()
-	p, err := lib.Open(peer.Options{Addrs: servers, TTL: peer.TTL, ClientName: "test"})
-	require.NoError(t, err)
+	p := expect.NoError(lib.Open(peer.Options{Addrs: servers, TTL: peer.TTL, ClientName: "test"})).In(t)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	return p
 }
@@ -40,20 +40,17 @@ func TestPeersAreLocks(t *testing.T) {
 	for _, lib := range peer.Select(func(l peer.Library) bool { return !l.Floor || l.Queues }) {
 		t.Run(lib.Name, func(t *testing.T) {
 			one, other := open(t, lib, servers), open(t, lib, servers)
-			held, err := one.Lock(t.Context(), lib.Name)
-			require.NoError(t, err)
+			held := expect.NoError(one.Lock(t.Context(), lib.Name)).In(t)
 			waiting, giveUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer giveUp()
-			_, err = other.Lock(waiting, lib.Name)
+			_, err := other.Lock(waiting, lib.Name)
 			require.Error(t, err, "it is held")
 			require.ErrorIs(t, waiting.Err(), context.DeadlineExceeded)
 			if lib.Floor {
 				return // a waiter of the bare queue cannot give up its place
 			}
 			require.NoError(t, held.Release(t.Context()))
-			again, err := other.Lock(t.Context(), lib.Name)
-			require.NoError(t, err)
-			require.NoError(t, again.Release(t.Context()))
+			require.NoError(t, expect.NoError(other.Lock(t.Context(), lib.Name)).In(t).Release(t.Context()))
 		})
 	}
 }
@@ -62,8 +59,7 @@ func TestBareQueueHandsOver(t *testing.T) {
 	servers := addrs(t, 1)
 	lib := peer.Named(peer.FloorQueue)[0]
 	one, other := open(t, lib, servers), open(t, lib, servers)
-	held, err := one.Lock(t.Context(), "name")
-	require.NoError(t, err)
+	held := expect.NoError(one.Lock(t.Context(), "name")).In(t)
 	got := make(chan error, 1)
 	go func() {
 		next, err := other.Lock(t.Context(), "name")
@@ -82,9 +78,7 @@ func TestPeersOverAQuorum(t *testing.T) {
 		t.Run(lib.Name, func(t *testing.T) {
 			p := open(t, lib, servers)
 			for range 2 {
-				held, err := p.Lock(t.Context(), lib.Name)
-				require.NoError(t, err)
-				require.NoError(t, held.Release(t.Context()))
+				require.NoError(t, expect.NoError(p.Lock(t.Context(), lib.Name)).In(t).Release(t.Context()))
 			}
 		})
 	}
@@ -96,11 +90,9 @@ func TestPeersKeepTheirLocks(t *testing.T) {
 	servers := addrs(t, 1)
 	for _, lib := range peer.Select(func(l peer.Library) bool { return l.Keeps }) {
 		t.Run(lib.Name, func(t *testing.T) {
-			p, err := lib.Open(peer.Options{Addrs: servers, TTL: ttl})
-			require.NoError(t, err)
+			p := expect.NoError(lib.Open(peer.Options{Addrs: servers, TTL: ttl})).In(t)
 			defer func() { require.NoError(t, p.Close()) }()
-			held, err := p.Lock(t.Context(), lib.Name)
-			require.NoError(t, err)
+			held := expect.NoError(p.Lock(t.Context(), lib.Name)).In(t)
 			kept, byItself := held.(peer.Kept)
 			extender, byUser := held.(peer.Extender)
 			require.True(t, byItself != byUser, "one of the two")

@@ -16,6 +16,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/pgxguard"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testpostgres"
 )
 
@@ -39,11 +40,10 @@ func newBank(t *testing.T) *bank {
 	t.Helper()
 	b := &bank{T: t, dsn: postgres.Database(t)}
 	b.pool = connect(t, b.dsn, pgx.QueryExecModeCacheStatement)
-	guard, err := pgxguard.New()
-	require.NoError(t, err)
+	guard := expect.NoError(pgxguard.New()).In(t)
 	b.guard = guard
 	require.NoError(t, guard.Create(t.Context(), b.pool))
-	_, err = b.pool.Exec(t.Context(), `CREATE TABLE accounts (id INT PRIMARY KEY, balance INT, fence BIGINT NOT NULL);
+	_, err := b.pool.Exec(t.Context(), `CREATE TABLE accounts (id INT PRIMARY KEY, balance INT, fence BIGINT NOT NULL);
 		INSERT INTO accounts VALUES (7, 100, 0), (8, 0, 0)`)
 	require.NoError(t, err)
 	return b
@@ -79,8 +79,7 @@ func TestEveryHandleInEveryMode(t *testing.T) {
 	b := newBank(t)
 	for name, mode := range modes {
 		pool := connect(t, b.dsn, mode)
-		held, err := pool.Acquire(t.Context())
-		require.NoError(t, err)
+		held := expect.NoError(pool.Acquire(t.Context())).In(t)
 		for handle, db := range map[string]pgxguard.DB{"pool": pool, "pool's": held, "connection": held.Conn()} {
 			t.Run(name+", "+handle, func(t *testing.T) {
 				ctx, resource := t.Context(), name+"\x00"+handle
@@ -99,8 +98,7 @@ func TestEveryHandleInEveryMode(t *testing.T) {
 				require.ErrorIs(t, b.guard.Do(ctx, db, read(resource, 4), unreached), fencing.ErrStale)
 				require.ErrorIs(t, b.guard.Claim(ctx, db, write(resource, 5)), fencing.ErrStale)
 				require.NoError(t, b.guard.Derive(ctx, db, read(resource, 5)))
-				seen, err := b.guard.Seen(ctx, db, resource)
-				require.NoError(t, err)
+				seen := expect.NoError(b.guard.Seen(ctx, db, resource)).In(t)
 				require.Equal(t, fencing.Registers{MaxWrite: 5, MaxRead: 6}, seen)
 			})
 		}
@@ -115,8 +113,7 @@ func TestNativeCallsAreInTheTransaction(t *testing.T) {
 	work := func(ids []int, end error) func(context.Context, pgx.Tx) error {
 		return func(ctx context.Context, tx pgx.Tx) error {
 			rows := pgx.CopyFromSlice(len(ids), func(i int) ([]any, error) { return []any{ids[i], 1, 0}, nil })
-			n, err := tx.CopyFrom(ctx, pgx.Identifier{"accounts"}, []string{"id", "balance", "fence"}, rows)
-			require.NoError(t, err)
+			n := expect.NoError(tx.CopyFrom(ctx, pgx.Identifier{"accounts"}, []string{"id", "balance", "fence"}, rows)).In(t)
 			require.EqualValues(t, len(ids), n)
 			batch := new(pgx.Batch)
 			batch.Queue(`UPDATE accounts SET balance = balance + 1 WHERE id = 7`)
@@ -138,9 +135,7 @@ func TestNativeCallsAreInTheTransaction(t *testing.T) {
 			panic("work")
 		})
 	})
-	seen, err := b.guard.Seen(t.Context(), b.pool, "a")
-	require.NoError(t, err)
-	require.Zero(t, seen, "the claims were rolled back too")
+	require.Zero(t, expect.NoError(b.guard.Seen(t.Context(), b.pool, "a")).In(t), "the claims were rolled back too")
 
 	require.NoError(t, b.guard.Do(t.Context(), b.pool, write("a", 5), work([]int{1, 2}, nil)))
 	require.Equal(t, [2]int{101, 1}, b.balances())
@@ -152,8 +147,7 @@ func TestNativeCallsAreInTheTransaction(t *testing.T) {
 // The example, on a database: an import replaces the one before, and a stale one changes nothing.
 func TestExampleOfAnImport(t *testing.T) {
 	b := newBank(t)
-	_, err := b.pool.Exec(t.Context(), `CREATE TABLE postings (file TEXT, line INT, amount INT)`)
-	require.NoError(t, err)
+	expect.NoError(b.pool.Exec(t.Context(), `CREATE TABLE postings (file TEXT, line INT, amount INT)`)).In(t)
 	under := func(token fencing.Token) context.Context {
 		return fencing.NewContext(t.Context(), write("march.csv", token))
 	}
@@ -230,8 +224,7 @@ func TestBadInput(t *testing.T) {
 	}
 	_, err := pgxguard.New(nil)
 	require.ErrorIs(t, err, sqlguard.ErrOption)
-	other, err := pgxguard.New(sqlguard.WithTable("public.tokens"))
-	require.NoError(t, err)
+	other := expect.NoError(pgxguard.New(sqlguard.WithTable("public.tokens"))).In(t)
 	require.Contains(t, other.Schema(), `"public"."tokens"`)
 	require.ErrorContains(t, other.Do(ctx, b.pool, write("a", 1), nothing), "42P01", "the table was not created")
 }
@@ -251,12 +244,10 @@ func (s suite) Run() int {
 // connect opens a pool until the test ends, which requires that each connection has been given back.
 func connect(t *testing.T, dsn string, mode pgx.QueryExecMode) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(dsn)
-	require.NoError(t, err)
+	config := expect.NoError(pgxpool.ParseConfig(dsn)).In(t)
 	config.ConnConfig.DefaultQueryExecMode = mode
 	config.MaxConns = 8
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
+	pool := expect.NoError(pgxpool.NewWithConfig(t.Context(), config)).In(t)
 	t.Cleanup(func() {
 		given := func() bool { return pool.Stat().AcquiredConns() == 0 } // a closed one is given back in the background
 		require.Eventually(t, given, time.Minute, time.Millisecond)
@@ -268,8 +259,7 @@ func connect(t *testing.T, dsn string, mode pgx.QueryExecMode) *pgxpool.Pool {
 // The lease is lost while the work does not look at its context. The next holder does not wait for the work.
 func TestLostLeaseEndsTheTransaction(t *testing.T) {
 	b := newBank(t)
-	conn, err := pgx.Connect(t.Context(), b.dsn)
-	require.NoError(t, err)
+	conn := expect.NoError(pgx.Connect(t.Context(), b.dsn)).In(t)
 	for name, db := range map[string]pgxguard.DB{"pool": b.pool, "connection": conn} {
 		t.Run(name, func(t *testing.T) {
 			hour, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -290,8 +280,7 @@ func TestLostLeaseEndsTheTransaction(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, b.guard.Do(t.Context(), b.pool, write("a", 5), nothing), fencing.ErrStale)
 		})
-		_, err := b.pool.Exec(t.Context(), `DELETE FROM fencelock_guard`)
-		require.NoError(t, err)
+		expect.NoError(b.pool.Exec(t.Context(), `DELETE FROM fencelock_guard`)).In(t)
 	}
 	require.Equal(t, [2]int{100, 2}, b.balances())
 }
@@ -321,14 +310,12 @@ func (s slow) Close() error {
 // The context may end while the transaction is rolled back. Only that Do's connection is closed then.
 func TestEndOfTheContextClosesNoConnectionOfOthers(t *testing.T) {
 	b := newBank(t)
-	config, err := pgxpool.ParseConfig(b.dsn)
-	require.NoError(t, err)
+	config := expect.NoError(pgxpool.ParseConfig(b.dsn)).In(t)
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 		return slow{conn}, err
 	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
+	pool := expect.NoError(pgxpool.NewWithConfig(t.Context(), config)).In(t)
 	defer pool.Close()
 	for range 5 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -336,8 +323,7 @@ func TestEndOfTheContextClosesNoConnectionOfOthers(t *testing.T) {
 			cancel()
 			return errors.New("failure")
 		}))
-		_, err := pool.Exec(t.Context(), `SELECT pg_sleep(0.05)`)
-		require.NoError(t, err)
+		expect.NoError(pool.Exec(t.Context(), `SELECT pg_sleep(0.05)`)).In(t)
 	}
 }
 
@@ -352,9 +338,7 @@ func TestAConnectionThatTheWorkHasGivenBackStaysOpen(t *testing.T) {
 		err := b.guard.Do(ctx, b.pool, write("a", 5), func(ctx context.Context, tx pgx.Tx) (err error) {
 			conn := tx.Conn()
 			require.NoError(t, end(tx, ctx))
-			next, err = b.pool.Acquire(t.Context())
-			require.NoError(t, err)
-			require.Same(t, conn, next.Conn())
+			require.Same(t, conn, expect.NoError(b.pool.Acquire(t.Context())).In(t).Conn())
 			cancel()
 			return ctx.Err()
 		})
@@ -401,8 +385,7 @@ func TestTransactionOfTheWork(t *testing.T) {
 	}
 
 	require.NoError(t, b.pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
-		tx, err := conn.Begin(t.Context())
-		require.NoError(t, err)
+		tx := expect.NoError(conn.Begin(t.Context())).In(t)
 		for _, f := range []fencing.Fence{read("a", 6), write("a", 6)} {
 			require.ErrorIs(t, b.guard.Do(t.Context(), conn, f, nothing), sqlguard.ErrInTransaction)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -51,9 +52,8 @@ func (r *runs) total() (n int) {
 
 // schedule starts a scheduler with a job of that period. What the job's listeners hear of failed locks goes to refused.
 func schedule(w *world, option gocron.SchedulerOption, work func(), refused func(error)) gocron.Scheduler {
-	s, err := gocron.NewScheduler(option, gocron.WithLocation(time.UTC))
-	require.NoError(w, err)
-	_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(work), gocron.WithName("report"),
+	s := expect.NoError(gocron.NewScheduler(option, gocron.WithLocation(time.UTC))).In(w)
+	_, err := s.NewJob(gocron.DurationJob(period), gocron.NewTask(work), gocron.WithName("report"),
 		gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused(err) })))
 	require.NoError(w, err)
 	s.Start()
@@ -65,8 +65,7 @@ func TestATickRunsOnce(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
 		var ran runs
 		for i := range 3 {
-			l, err := gocronlock.NewLocker(w.Process().Locker, period/2)
-			require.NoError(w, err)
+			l := expect.NoError(gocronlock.NewLocker(w.Process().Locker, period/2)).In(w)
 			s := schedule(w, gocron.WithDistributedLocker(l), func() { ran.add(i) }, func(err error) {
 				if !errors.Is(err, rwlock.ErrNotAcquired) {
 					w.Error(err)
@@ -83,8 +82,7 @@ func TestATickRunsOnce(t *testing.T) {
 // A refusal that is over within 300 ms, as at the same moment over a quorum, misses no tick; a longer one is an error.
 func TestAttemptsAreRepeated(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
-		l, err := gocronlock.NewLocker(w.Process().Locker, time.Second)
-		require.NoError(w, err)
+		l := expect.NoError(gocronlock.NewLocker(w.Process().Locker, time.Second)).In(w)
 		held := w.Process().Take("report", rwlock.Write)
 		attempt := w.Call(w.Ctx, func(ctx context.Context) error {
 			lock, err := l.Lock(ctx, "report")
@@ -99,7 +97,7 @@ func TestAttemptsAreRepeated(t *testing.T) {
 		require.NoError(w, attempt.Result())
 
 		begun := time.Now()
-		_, err = l.Lock(w.Ctx, "report")
+		_, err := l.Lock(w.Ctx, "report")
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.InDelta(w, 300, time.Since(begun).Milliseconds(), 40)
 		ended := w.Soon(5 * time.Millisecond)
@@ -113,22 +111,17 @@ func TestAttemptsAreRepeated(t *testing.T) {
 // A long run keeps its lock, and the lock of a run is free for the next tick.
 func TestALongRunKeepsItsLock(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
-		l, err := gocronlock.NewLocker(w.Process().Locker, time.Second)
-		require.NoError(w, err)
-		lock, err := l.Lock(w.Ctx, "report")
-		require.NoError(w, err)
+		l := expect.NoError(gocronlock.NewLocker(w.Process().Locker, time.Second)).In(w)
+		lock := expect.NoError(l.Lock(w.Ctx, "report")).In(w)
 		w.Pass(3 * period)
-		_, err = l.Lock(w.Ctx, "report")
+		_, err := l.Lock(w.Ctx, "report")
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.NoError(w, lock.Unlock(w.Ctx))
-		lock, err = l.Lock(w.Ctx, "report")
-		require.NoError(w, err)
-		require.NoError(w, lock.Unlock(w.Ctx))
+		require.NoError(w, expect.NoError(l.Lock(w.Ctx, "report")).In(w).Unlock(w.Ctx))
 		_, err = l.Lock(w.Ctx, "report")
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired, "within the minimum")
 
-		lock, err = l.Lock(w.Ctx, "lost")
-		require.NoError(w, err)
+		lock = expect.NoError(l.Lock(w.Ctx, "lost")).In(w)
 		w.FlushAll()
 		require.ErrorIs(w, lock.Unlock(w.Ctx), rwlock.ErrLost)
 	})
@@ -142,8 +135,7 @@ func TestOneProcessLeads(t *testing.T) {
 		var electors []*gocronlock.Elector
 		for i := range 3 {
 			p := w.Process()
-			e, err := gocronlock.NewElector(p.Locker, "cron")
-			require.NoError(w, err)
+			e := expect.NoError(gocronlock.NewElector(p.Locker, "cron")).In(w)
 			processes, electors = append(processes, p), append(electors, e)
 			s := schedule(w, gocron.WithDistributedElector(e), func() { ran.add(i) }, func(error) {})
 			defer func() { require.NoError(w, s.Shutdown()) }()
@@ -183,8 +175,7 @@ func TestOneProcessLeadsOverAQuorum(t *testing.T) {
 			var lead atomic.Int32
 			var asked sync.WaitGroup
 			for _, p := range processes {
-				e, err := gocronlock.NewElector(p.Locker, name)
-				require.NoError(w, err)
+				e := expect.NoError(gocronlock.NewElector(p.Locker, name)).In(w)
 				defer func() { require.NoError(w, e.Close()) }()
 				asked.Go(func() {
 					if err := e.IsLeader(w.Ctx); err == nil {
@@ -203,8 +194,7 @@ func TestOneProcessLeadsOverAQuorum(t *testing.T) {
 // Jobs of one tick ask at the same time. They do not wait for each other's attempts.
 func TestJobsOfATickShareAttempts(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
-		e, err := gocronlock.NewElector(w.Process().Locker, "cron")
-		require.NoError(w, err)
+		e := expect.NoError(gocronlock.NewElector(w.Process().Locker, "cron")).In(w)
 		held := w.Process().Take("cron", rwlock.Write)
 		begun := time.Now()
 		var jobs sync.WaitGroup
@@ -227,8 +217,7 @@ func TestJobsOfATickShareAttempts(t *testing.T) {
 func TestCloseEndsAnAttempt(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
 		p := w.Process()
-		e, err := gocronlock.NewElector(p.Locker, "cron")
-		require.NoError(w, err)
+		e := expect.NoError(gocronlock.NewElector(p.Locker, "cron")).In(w)
 		p.Link.Blackhole(testredis.Both)
 		attempt := w.Call(w.Ctx, e.IsLeader)
 		require.True(w, attempt.IsWaiting())
@@ -255,24 +244,21 @@ func TestBadInput(t *testing.T) {
 			"nil option":       func() error { _, err := gocronlock.NewLocker(p, 1, nil); return err },
 			"elector's option": func() error { _, err := gocronlock.NewElector(p, "n", nil); return err },
 			"no name": func() error {
-				e, err := gocronlock.NewElector(p, "")
-				require.NoError(w, err)
+				e := expect.NoError(gocronlock.NewElector(p, "")).In(w)
 				defer func() { require.NoError(w, e.Close()) }()
 				return e.IsLeader(w.Ctx)
 			},
 			"a rule of opts": func() error {
-				l, err := gocronlock.NewLocker(p, time.Second, rwlock.WithTTL(time.Nanosecond))
-				require.NoError(w, err)
-				_, err = l.Lock(w.Ctx, "n")
+				l := expect.NoError(gocronlock.NewLocker(p, time.Second, rwlock.WithTTL(time.Nanosecond))).In(w)
+				_, err := l.Lock(w.Ctx, "n")
 				return err
 			},
 		} {
 			require.ErrorIs(w, make(), rwlock.ErrOption, name)
 		}
 		require.NoError(w, p.Close())
-		l, err := gocronlock.NewLocker(p, time.Second)
-		require.NoError(w, err)
-		_, err = l.Lock(w.Ctx, "n")
+		l := expect.NoError(gocronlock.NewLocker(p, time.Second)).In(w)
+		_, err := l.Lock(w.Ctx, "n")
 		require.ErrorIs(w, err, rwlock.ErrClosed)
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/rwlock/goredisconf"
@@ -32,16 +33,12 @@ func locks[O goredisconf.Options](t *testing.T, options O, there redis.Universal
 	t.Helper()
 	addr, base, ignored, err := goredisconf.From(options)
 	require.NoError(t, err)
-	client, err := rwlock.Dial(addr, base)
-	require.NoError(t, err)
+	client := expect.NoError(rwlock.Dial(addr, base)).In(t)
 	defer client.Close()
-	locker, err := rwlock.New(client, testredis.Patience())
-	require.NoError(t, err)
+	locker := expect.NoError(rwlock.New(client, testredis.Patience())).In(t)
 	defer func() { require.NoError(t, locker.Close()) }()
 	require.NoError(t, locker.Do(t.Context(), "n", func(ctx context.Context) error {
-		found, err := there.Exists(ctx, "fencelock:{n}").Result()
-		require.NoError(t, err)
-		require.EqualValues(t, 1, found)
+		require.EqualValues(t, 1, expect.NoError(there.Exists(ctx, "fencelock:{n}").Result()).In(t))
 		return nil
 	}))
 	require.NoError(t, there.Close())
@@ -54,8 +51,7 @@ func TestOptions(t *testing.T) {
 	for _, command := range [][]string{
 		{"ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all"}, {"ACL", "SETUSER", "default", "resetpass", ">other"},
 	} {
-		_, err := server.Command(command...)
-		require.NoError(t, err)
+		expect.NoError(server.Command(command...)).In(t)
 	}
 	plain := func() *redis.Options {
 		return &redis.Options{Addr: server.Addr(), Username: "ann", Password: "secret", DB: 3}
@@ -93,8 +89,7 @@ func TestOptions(t *testing.T) {
 	} {
 		addr, base, _, err := goredisconf.From(o)
 		require.NoError(t, err)
-		client, err := rwlock.Dial(addr, base)
-		require.NoError(t, err)
+		client := expect.NoError(rwlock.Dial(addr, base)).In(t)
 		require.Error(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), name)
 		client.Close()
 	}
@@ -177,8 +172,7 @@ func TestAStreamingProviderIsAskedAgain(t *testing.T) {
 	_, base, _, err := goredisconf.From(&redis.Options{StreamingCredentialsProvider: p})
 	require.NoError(t, err)
 	require.Zero(t, p.asked.Load())
-	got, err := base.AuthCredentialsFn(rueidis.AuthCredentialsContext{})
-	require.NoError(t, err)
+	got := expect.NoError(base.AuthCredentialsFn(rueidis.AuthCredentialsContext{})).In(t)
 	require.Equal(t, "ann", got.Username)
 	require.Equal(t, "secret", got.Password)
 	require.WithinDuration(t, time.Now().Add(time.Minute), got.RefreshAfter, 10*time.Second)
@@ -232,8 +226,7 @@ func TestFailoverOptions(t *testing.T) {
 		SentinelUsername: "sue", SentinelPassword: "watch",
 	}
 	for _, s := range sentinel.Sentinels() {
-		_, err := s.Command("ACL", "SETUSER", "sue", "on", ">watch", "~*", "&*", "+@all")
-		require.NoError(t, err)
+		expect.NoError(s.Command("ACL", "SETUSER", "sue", "on", ">watch", "~*", "&*", "+@all")).In(t)
 	}
 	require.Empty(t, locks(t, o, redis.NewFailoverClient(o)))
 	u := &redis.UniversalOptions{
@@ -242,8 +235,7 @@ func TestFailoverOptions(t *testing.T) {
 	require.Empty(t, locks(t, u, redis.NewUniversalClient(u)))
 
 	// The credentials of the master are not for the sentinels, which do not know them.
-	_, err := sentinel.Command("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all")
-	require.NoError(t, err)
+	expect.NoError(sentinel.Command("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all")).In(t)
 	there := redis.NewFailoverClient(o)
 	for name, dialer := range map[string]func(ctx context.Context, network, addr string) (net.Conn, error){
 		"the client's dialer": nil,
@@ -255,17 +247,15 @@ func TestFailoverOptions(t *testing.T) {
 		providers.Store(0)
 		addr, base, _, err := goredisconf.From(&with)
 		require.NoError(t, err)
-		client, err := rwlock.Dial(addr, base)
-		require.NoError(t, err, name)
-		who, err := client.Do(t.Context(), client.B().Arbitrary("ACL", "WHOAMI").Build()).ToString()
-		require.NoError(t, err)
+		client := expect.NoError(rwlock.Dial(addr, base)).In(t, name)
+		who := expect.NoError(client.Do(t.Context(), client.B().Arbitrary("ACL", "WHOAMI").Build()).ToString()).In(t)
 		require.Equal(t, "ann", who)
 		require.Positive(t, providers.Load())
 		client.Close()
 	}
 
 	// What a failover client says of itself leads nowhere.
-	_, _, _, err = goredisconf.From(there.Options())
+	_, _, _, err := goredisconf.From(there.Options())
 	require.ErrorIs(t, err, rwlock.ErrOption)
 	require.ErrorContains(t, err, "FailoverOptions")
 	require.NoError(t, there.Close())

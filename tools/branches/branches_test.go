@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,8 +27,7 @@ func TestEveryBranchOfTheScriptsIsReached(t *testing.T) {
 	if os.Getenv("FENCELOCK_TESTS") != "all" {
 		t.Skip("runs the tests of the scripts: only with FENCELOCK_TESTS=all")
 	}
-	server, err := exec.LookPath("redis-server")
-	require.NoError(t, err)
+	server := expect.NoError(exec.LookPath("redis-server")).In(t)
 	branches, overlay := overlay(t)
 	logs, bin := t.TempDir(), t.TempDir()
 	logging := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --logfile %s/$$\n", server, logs)
@@ -53,24 +54,20 @@ func TestEveryBranchOfTheScriptsIsReached(t *testing.T) {
 // overlay returns the names of the branches, and the file that has the go command build the scripts that log them.
 func overlay(t *testing.T) (branches []string, path string) {
 	folder, replaced := t.TempDir(), map[string]string{}
-	files, err := filepath.Glob(filepath.Join(root, "scripts", "*.lua"))
-	require.NoError(t, err)
+	files := expect.NoError(filepath.Glob(filepath.Join(root, "scripts", "*.lua"))).In(t)
 	require.Greater(t, len(files), 10)
 	for _, file := range files {
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
+		source := expect.NoError(os.ReadFile(file)).In(t)
 		text, found := instrument(string(source), len(branches))
 		name := filepath.Base(file)
 		for _, what := range found {
 			branches = append(branches, name+": "+what)
 		}
-		original, err := filepath.Abs(file)
-		require.NoError(t, err)
+		original := expect.NoError(filepath.Abs(file)).In(t)
 		replaced[original] = filepath.Join(folder, name)
 		require.NoError(t, os.WriteFile(replaced[original], []byte(text), 0o600))
 	}
-	text, err := json.Marshal(map[string]any{"Replace": replaced})
-	require.NoError(t, err)
+	text := expect.NoError(json.Marshal(map[string]any{"Replace": replaced})).In(t)
 	path = filepath.Join(folder, "overlay.json")
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 	return branches, path
@@ -78,17 +75,14 @@ func overlay(t *testing.T) (branches []string, path string) {
 
 // reached returns the numbers of the branches in the servers' logs.
 func reached(t *testing.T, logs string) map[int]bool {
-	paths, err := filepath.Glob(filepath.Join(logs, "*"))
-	require.NoError(t, err)
+	paths := expect.NoError(filepath.Glob(filepath.Join(logs, "*"))).In(t)
 	seen := map[int]bool{}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
+		text := expect.NoError(os.ReadFile(path)).In(t)
 		for line := range strings.Lines(string(text)) {
 			if _, number, is := strings.Cut(line, mark); is {
 				var n int
-				_, err := fmt.Sscan(number, &n)
-				require.NoError(t, err)
+				expect.NoError(fmt.Sscan(number, &n)).In(t)
 				seen[n] = true
 			}
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/objectguard"
 	"github.com/seed74116694/fencelock/fencing/objectguard/s3bucket"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // The server's own behaviour: on one that ignores the conditions the tests below would prove nothing.
@@ -64,35 +65,30 @@ func TestTheServerHonoursConditions(t *testing.T) {
 
 func TestBucket(t *testing.T) {
 	b, ctx := s3bucket.New(start(t, nil), bucket), t.Context()
-	found, err := b.Get(ctx, "a")
-	require.NoError(t, err)
-	require.Zero(t, found)
+	require.Zero(t, expect.NoError(b.Get(ctx, "a")).In(t))
 
 	put := func(content, generation string) error {
 		return b.PutIf(ctx, "a", objectguard.Object{Content: []byte(content), Generation: generation})
 	}
 	require.NoError(t, put("one", ""))
 	require.ErrorIs(t, put("two", ""), objectguard.ErrConflict)
-	one, err := b.Get(ctx, "a")
-	require.NoError(t, err)
+	one := expect.NoError(b.Get(ctx, "a")).In(t)
 	require.Equal(t, "one", string(one.Content))
 	require.NoError(t, put("two", one.Generation))
 	require.ErrorIs(t, put("three", one.Generation), objectguard.ErrConflict)
-	two, err := b.Get(ctx, "a")
-	require.NoError(t, err)
+	two := expect.NoError(b.Get(ctx, "a")).In(t)
 	require.Equal(t, "two", string(two.Content))
 	require.NotEqual(t, one.Generation, two.Generation)
 
 	other := s3bucket.New(start(t, nil), "no-such-bucket")
-	_, err = other.Get(ctx, "a")
+	_, err := other.Get(ctx, "a")
 	require.ErrorContains(t, err, "no-such-bucket")
 }
 
 func TestProbe(t *testing.T) {
 	client := start(t, nil)
 	require.NoError(t, s3bucket.New(client, bucket).Probe(t.Context(), "probe/"))
-	left, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(bucket)})
-	require.NoError(t, err)
+	left := expect.NoError(client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(bucket)})).In(t)
 	require.Empty(t, left.Contents, "it cleans up")
 
 	for _, header := range []string{"If-Match", "If-None-Match"} {
@@ -126,9 +122,7 @@ func TestLostAnswer(t *testing.T) {
 	lose.Store(true)
 	require.NoError(t, guard.Write(t.Context(), write(2), "a", []byte("two")))
 	require.EqualValues(t, 1, puts.Load())
-	data, err := guard.Read(t.Context(), write(2), "a")
-	require.NoError(t, err)
-	require.Equal(t, "two", string(data))
+	require.Equal(t, "two", string(expect.NoError(guard.Read(t.Context(), write(2), "a")).In(t)))
 }
 
 // An object that was there before, with all that belongs to it.
@@ -148,9 +142,7 @@ func TestAdoptedObjectKeepsItsAttributes(t *testing.T) {
 		require.ErrorIs(t, guard.Write(t.Context(), write(1), "a", nil), objectguard.ErrUnguarded)
 
 		require.NoError(t, guard.Adopt(t.Context(), write(1), "a"))
-		data, err := guard.Read(t.Context(), write(1), "a")
-		require.NoError(t, err)
-		require.Equal(t, "as it was", string(data))
+		require.Equal(t, "as it was", string(expect.NoError(guard.Read(t.Context(), write(1), "a")).In(t)))
 		require.Equal(t, want, attributes(t, client))
 		require.NoError(t, guard.Write(t.Context(), write(2), "a", []byte("new")))
 		require.Equal(t, want, attributes(t, client))
@@ -245,8 +237,7 @@ func inFakeTime(t *testing.T, test func(t *testing.T, f *front, client *s3.Clien
 	synctest.Test(t, func(t *testing.T) {
 		f := &front{server: gofakes3.New(s3mem.New()).Server()}
 		client := connect("http://s3.test", f)
-		_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String(bucket)})
-		require.NoError(t, err)
+		expect.NoError(client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String(bucket)})).In(t)
 		f.puts = 0
 		test(t, f, client, objectguard.New(s3bucket.New(client, bucket)))
 	})
@@ -319,9 +310,7 @@ func TestFailingWrites(t *testing.T) {
 				}
 				require.NoError(t, err, "it did not stay")
 				require.Equal(t, 4, f.puts)
-				data, err := guard.Read(t.Context(), write(3), "a")
-				require.NoError(t, err)
-				require.Equal(t, "three", string(data))
+				require.Equal(t, "three", string(expect.NoError(guard.Read(t.Context(), write(3), "a")).In(t)))
 			})
 		})
 	}
@@ -354,8 +343,7 @@ func start(tb testing.TB, between func(http.Handler) http.Handler) *s3.Client {
 	server := httptest.NewServer(handler)
 	tb.Cleanup(server.Close)
 	client := connect(server.URL, server.Client())
-	_, err := client.CreateBucket(tb.Context(), &s3.CreateBucketInput{Bucket: aws.String(bucket)})
-	require.NoError(tb, err)
+	expect.NoError(client.CreateBucket(tb.Context(), &s3.CreateBucketInput{Bucket: aws.String(bucket)})).In(tb)
 	return client
 }
 

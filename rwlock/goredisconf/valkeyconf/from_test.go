@@ -10,6 +10,7 @@ import (
 	"github.com/valkey-io/valkey-go"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/rwlock/goredisconf/valkeyconf"
@@ -20,20 +21,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testredis.LeftByClusters(
 // locks takes a lock by the options, and requires the keys where a client of valkey-go with these options finds them.
 func locks(t *testing.T, o valkey.ClientOption) (ignored []string) {
 	t.Helper()
-	there, err := valkey.NewClient(o)
-	require.NoError(t, err)
+	there := expect.NoError(valkey.NewClient(o)).In(t)
 	defer there.Close()
 	addr, base, ignored, err := valkeyconf.From(o)
 	require.NoError(t, err)
-	client, err := rwlock.Dial(addr, base)
-	require.NoError(t, err)
+	client := expect.NoError(rwlock.Dial(addr, base)).In(t)
 	defer client.Close()
-	locker, err := rwlock.New(client, testredis.Patience())
-	require.NoError(t, err)
+	locker := expect.NoError(rwlock.New(client, testredis.Patience())).In(t)
 	defer func() { require.NoError(t, locker.Close()) }()
 	require.NoError(t, locker.Do(t.Context(), "n", func(ctx context.Context) error {
-		found, err := there.Do(ctx, there.B().Exists().Key("fencelock:{n}").Build()).AsInt64()
-		require.NoError(t, err)
+		found := expect.NoError(there.Do(ctx, there.B().Exists().Key("fencelock:{n}").Build()).AsInt64()).In(t)
 		require.EqualValues(t, 1, found)
 		return nil
 	}))
@@ -42,8 +39,7 @@ func locks(t *testing.T, o valkey.ClientOption) (ignored []string) {
 
 func TestOneServer(t *testing.T) {
 	server := testredis.StartBinary(t, testredis.Valkey(t))
-	_, err := server.Command("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all")
-	require.NoError(t, err)
+	expect.NoError(server.Command("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all")).In(t)
 	base := valkey.ClientOption{
 		InitAddress: []string{server.Addr()}, SelectDB: 3, DisableCache: true, ClientName: "shop",
 		AuthCredentialsFn: func(valkey.AuthCredentialsContext) (valkey.AuthCredentials, error) {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/chaos/measure/internal/server"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 )
 
@@ -32,8 +33,7 @@ func start(t *testing.T) (*server.Server, rueidis.Client) {
 		}
 		t.Skip(missing)
 	}
-	s, err := server.Start(t.Context(), server.Default)
-	require.NoError(t, err)
+	s := expect.NoError(server.Start(t.Context(), server.Default)).In(t)
 	t.Cleanup(func() {
 		require.NoError(t, s.Close())
 		_, err := net.Dial("tcp", s.Addr)
@@ -62,8 +62,7 @@ func command(t *testing.T, c rueidis.Client, words ...string) {
 func TestADelayedServer(t *testing.T) {
 	const each = 20 * time.Millisecond
 	s, _ := start(t)
-	proxy, err := server.Delay(t.Context(), s, each)
-	require.NoError(t, err)
+	proxy := expect.NoError(server.Delay(t.Context(), s, each)).In(t)
 	defer func() { require.NoError(t, proxy.Close()) }()
 	delayed := *s
 	delayed.Addr = proxy.Addr
@@ -77,72 +76,52 @@ func TestADelayedServer(t *testing.T) {
 
 func TestMonitorTellsSentFromInside(t *testing.T) {
 	s, client := start(t)
-	m, err := s.Monitor(t.Context())
-	require.NoError(t, err)
+	m := expect.NoError(s.Monitor(t.Context())).In(t)
 	defer func() { require.NoError(t, m.Close()) }()
 	command(t, client, "EVAL", "redis.call('SET', 'a', 'lua]') return redis.call('GET', 'a')", "0")
 	command(t, client, "GET", "b] \"PING\"")
 	command(t, client, "PING")
-	got, err := m.Count(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, server.Calls{Sent: 2, Inside: 2}, got)
-	got, err = m.Count(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, got, "since the last count")
+	require.Equal(t, server.Calls{Sent: 2, Inside: 2}, expect.NoError(m.Count(t.Context())).In(t))
+	require.Zero(t, expect.NoError(m.Count(t.Context())).In(t), "since the last count")
 }
 
 func TestFootprint(t *testing.T) {
 	s, client := start(t)
-	f, err := s.Footprint(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, f)
+	require.Zero(t, expect.NoError(s.Footprint(t.Context())).In(t))
 	command(t, client, "SET", "a", strings.Repeat("x", 1000), "PX", "60000")
 	command(t, client, "SET", "b", "1")
-	f, err = s.Footprint(t.Context())
-	require.NoError(t, err)
+	f := expect.NoError(s.Footprint(t.Context())).In(t)
 	require.Equal(t, 2, f.Keys)
 	require.Equal(t, 1, f.Forever)
 	require.Greater(t, f.Bytes, int64(1000))
 	require.LessOrEqual(t, f.Longest, time.Minute)
 	require.Positive(t, f.Longest)
 	require.NoError(t, s.Flush(t.Context()))
-	f, err = s.Footprint(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, f)
+	require.Zero(t, expect.NoError(s.Footprint(t.Context())).In(t))
 }
 
 func TestTimesOfOneClient(t *testing.T) {
 	s, client := start(t)
-	stop, err := s.Timed(t.Context())
-	require.NoError(t, err)
+	stop := expect.NoError(s.Timed(t.Context())).In(t)
 	const slow = "local n = 0 for i = 1, 20000 do n = n + redis.call('STRLEN', 'a') end return n"
 	command(t, client, "EVAL", slow, "0")
 	command(t, connect(t, s, "crowd"), "EVAL", slow, "0")
-	times, err := s.Times(t.Context(), "probe")
-	require.NoError(t, err)
+	times := expect.NoError(s.Times(t.Context(), "probe")).In(t)
 	require.Len(t, times, 1, "the script, which what others call does not drive out of the log")
-	times, err = s.Times(t.Context(), "somebody else")
-	require.NoError(t, err)
-	require.Empty(t, times)
+	require.Empty(t, expect.NoError(s.Times(t.Context(), "somebody else")).In(t))
 	require.NoError(t, s.ForgetTimes(t.Context()))
 	require.NoError(t, stop(t.Context()))
 	command(t, client, "EVAL", slow, "0")
-	times, err = s.Times(t.Context(), "probe")
-	require.NoError(t, err)
-	require.Empty(t, times)
+	require.Empty(t, expect.NoError(s.Times(t.Context(), "probe")).In(t))
 }
 
 func TestCPUAndCommandsGrow(t *testing.T) {
 	s, client := start(t)
-	before, err := s.Commands(t.Context())
-	require.NoError(t, err)
+	before := expect.NoError(s.Commands(t.Context())).In(t)
 	command(t, client, "EVAL", "for i = 1, 10 do redis.call('GET', 'a') end", "0")
-	after, err := s.Commands(t.Context())
-	require.NoError(t, err)
+	after := expect.NoError(s.Commands(t.Context())).In(t)
 	require.GreaterOrEqual(t, after-before, int64(11), "those inside scripts are counted")
-	used, err := s.CPU(t.Context())
-	require.NoError(t, err)
-	require.Positive(t, used)
+	require.Positive(t, expect.NoError(s.CPU(t.Context())).In(t))
 }
 
 func TestStartEndsWithItsContext(t *testing.T) {
@@ -168,18 +147,14 @@ func requireCounted(t *testing.T) {
 // What is counted is what was asked for since the last call: more for more commands, and next to nothing for none.
 func TestInstructions(t *testing.T) {
 	requireCounted(t)
-	s, err := server.StartCounted(t.Context(), server.Default)
-	require.NoError(t, err)
+	s := expect.NoError(server.StartCounted(t.Context(), server.Default)).In(t)
 	defer func() { require.NoError(t, s.Close()) }()
 	count := func(flushes int) int64 {
-		_, err := s.Instructions(t.Context())
-		require.NoError(t, err)
+		expect.NoError(s.Instructions(t.Context())).In(t)
 		for range flushes {
 			require.NoError(t, s.Flush(t.Context()))
 		}
-		n, err := s.Instructions(t.Context())
-		require.NoError(t, err)
-		return n
+		return expect.NoError(s.Instructions(t.Context())).In(t)
 	}
 	count(1) // the first one allocates
 	few, many := count(20), count(200)

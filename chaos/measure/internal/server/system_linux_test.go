@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed74116694/fencelock/chaos/measure/internal/server"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 func TestPin(t *testing.T) {
@@ -18,8 +19,7 @@ func TestPin(t *testing.T) {
 		return set.Count()
 	}
 	mine, theirs, procs := cpus(0), cpus(s.PID()), runtime.GOMAXPROCS(0)
-	undo, err := server.Pin(s)
-	require.NoError(t, err)
+	undo := expect.NoError(server.Pin(s)).In(t)
 	require.Equal(t, 1, cpus(0))
 	require.Equal(t, 1, cpus(s.PID()))
 	require.Equal(t, 1, runtime.GOMAXPROCS(0))
