@@ -164,9 +164,16 @@ func (l *lab) attack(ctx context.Context, m *mutant, some []*test, seconds float
 		names = append(names, t.Name)
 	}
 	name, limit := some[0].Package, time.Minute+time.Duration(10*seconds*float64(time.Second))
-	output, ok, _ := l.start(ctx, name, m.id, limit+5*time.Second, "", fmt.Sprint("-test.failfast=", l.until == 1),
-		"-test.timeout", limit.String(), "-test.run", "^("+strings.Join(names, "|")+")$")
+	run := func(mutant int) (output string, ok bool) {
+		output, ok, _ = l.start(ctx, name, mutant, limit+5*time.Second, "", fmt.Sprint("-test.failfast=", l.until == 1),
+			"-test.timeout", limit.String(), "-test.run", "^("+strings.Join(names, "|")+")$")
+		return output, ok
+	}
+	output, ok := run(m.id)
 	if ok || ctx.Err() != nil {
+		return nil
+	}
+	if _, ok := run(0); !ok { // the machine is busy
 		return nil
 	}
 	for _, match := range failure.FindAllStringSubmatch(output, -1) {

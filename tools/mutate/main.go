@@ -10,7 +10,7 @@
 // Tests of -doubt run only where no other test kills a mutant; a test that reads the source itself belongs there. All
 // mutants are in the same test binaries, and FENCELOCK_MUTANT selects one, so each package is built once. First each
 // test runs alone, without a mutant, to see how long it takes and which mutants it reaches. A mutant that makes a test
-// hang is killed by it.
+// hang is killed by it. A kill counts if the same tests pass right after it, without the mutant.
 package main
 
 import (
