@@ -12,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +25,8 @@ func TestEveryBranchOfTheScriptsIsReached(t *testing.T) {
 	if os.Getenv("FENCELOCK_TESTS") != "all" {
 		t.Skip("runs the tests of the scripts: only with FENCELOCK_TESTS=all")
 	}
-	server := expect.NoError(exec.LookPath("redis-server")).In(t)
+	server, err := exec.LookPath("redis-server")
+	require.NoError(t, err)
 	branches, overlay := overlay(t)
 	logs, bin := t.TempDir(), t.TempDir()
 	logging := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --logfile %s/$$\n", server, logs)
@@ -54,20 +53,24 @@ func TestEveryBranchOfTheScriptsIsReached(t *testing.T) {
 // overlay returns the names of the branches, and the file that has the go command build the scripts that log them.
 func overlay(t *testing.T) (branches []string, path string) {
 	folder, replaced := t.TempDir(), map[string]string{}
-	files := expect.NoError(filepath.Glob(filepath.Join(root, "scripts", "*.lua"))).In(t)
+	files, err := filepath.Glob(filepath.Join(root, "scripts", "*.lua"))
+	require.NoError(t, err)
 	require.Greater(t, len(files), 10)
 	for _, file := range files {
-		source := expect.NoError(os.ReadFile(file)).In(t)
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
 		text, found := instrument(string(source), len(branches))
 		name := filepath.Base(file)
 		for _, what := range found {
 			branches = append(branches, name+": "+what)
 		}
-		original := expect.NoError(filepath.Abs(file)).In(t)
+		original, err := filepath.Abs(file)
+		require.NoError(t, err)
 		replaced[original] = filepath.Join(folder, name)
 		require.NoError(t, os.WriteFile(replaced[original], []byte(text), 0o600))
 	}
-	text := expect.NoError(json.Marshal(map[string]any{"Replace": replaced})).In(t)
+	text, err := json.Marshal(map[string]any{"Replace": replaced})
+	require.NoError(t, err)
 	path = filepath.Join(folder, "overlay.json")
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 	return branches, path
@@ -75,14 +78,17 @@ func overlay(t *testing.T) (branches []string, path string) {
 
 // reached returns the numbers of the branches in the servers' logs.
 func reached(t *testing.T, logs string) map[int]bool {
-	paths := expect.NoError(filepath.Glob(filepath.Join(logs, "*"))).In(t)
+	paths, err := filepath.Glob(filepath.Join(logs, "*"))
+	require.NoError(t, err)
 	seen := map[int]bool{}
 	for _, path := range paths {
-		text := expect.NoError(os.ReadFile(path)).In(t)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
 		for line := range strings.Lines(string(text)) {
 			if _, number, is := strings.Cut(line, mark); is {
 				var n int
-				expect.NoError(fmt.Sscan(number, &n)).In(t)
+				_, err := fmt.Sscan(number, &n)
+				require.NoError(t, err)
 				seen[n] = true
 			}
 		}

@@ -17,8 +17,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // elsewhere are commands that something else runs, and what it is.
@@ -66,7 +64,8 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 
 // What CI runs word for word is in its script, but for the packages that it names to begin with them.
 func TestCommandsOfCI(t *testing.T) {
-	script := expect.NoError(os.ReadFile(filepath.Join(root, ".ci", "run"))).In(t)
+	script, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
+	require.NoError(t, err)
 	inOrder := strings.Replace(string(script), "$first ", "", 1)
 	for command, where := range elsewhere {
 		if strings.Contains(where, "word for word") {
@@ -259,8 +258,10 @@ func TestTidyOutsideTheWorkspace(t *testing.T) {
 	shell(t, root, "git ls-files -z | tar --null -T - -cf - | tar -xf - -C "+clone)
 	shell(t, clone, lines)
 	for _, name := range []string{"go.mod", "go.sum"} {
-		was := expect.NoError(os.ReadFile(filepath.Join(root, "fencing", "grpcfence", name))).In(t)
-		is := expect.NoError(os.ReadFile(filepath.Join(clone, "fencing", "grpcfence", name))).In(t)
+		was, err := os.ReadFile(filepath.Join(root, "fencing", "grpcfence", name))
+		require.NoError(t, err)
+		is, err := os.ReadFile(filepath.Join(clone, "fencing", "grpcfence", name))
+		require.NoError(t, err)
 		require.Equal(t, string(was), string(is), name)
 	}
 }
@@ -301,11 +302,14 @@ func commandsOf(page string) (found []string) {
 // documents returns the text of every page by its path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
-	paths := expect.NoError(filepath.Glob(filepath.Join(root, "docs", "*.md"))).In(t)
-	top := expect.NoError(filepath.Glob(filepath.Join(root, "*.md"))).In(t)
+	paths, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	top, err := filepath.Glob(filepath.Join(root, "*.md"))
+	require.NoError(t, err)
 	pages := map[string]string{}
 	for _, path := range slices.Concat(paths, top) {
-		text := expect.NoError(os.ReadFile(path)).In(t)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
 		pages[path] = string(text)
 	}
 	return pages
@@ -325,14 +329,17 @@ var code = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 // Each block of Go on a page is a whole file with its imports and types, so it compiles as it is pasted. All blocks are
 // files of one package, which the workspace has in memory only, and testdata/pages_test.go runs them.
 func TestCodeOfThePagesRuns(t *testing.T) {
-	top := expect.NoError(filepath.Abs(root)).In(t)
-	tests := expect.NoError(filepath.Abs(filepath.Join("testdata", "pages_test.go"))).In(t)
+	top, err := filepath.Abs(root)
+	require.NoError(t, err)
+	tests, err := filepath.Abs(filepath.Join("testdata", "pages_test.go"))
+	require.NoError(t, err)
 	folder, in := t.TempDir(), filepath.Join(top, "examples", "recipes", "page")
 	replaced := map[string]string{filepath.Join(in, "pages_test.go"): tests}
 	for path, page := range documents(t) {
 		for _, at := range code.FindAllStringSubmatchIndex(page, -1) {
 			block := page[at[2]:at[3]]
-			formatted := expect.NoError(format.Source([]byte("package page\n\n"+block))).In(t, "%s: %s", path, block)
+			formatted, err := format.Source([]byte("package page\n\n" + block))
+			require.NoError(t, err, "%s: %s", path, block)
 			require.Equal(t, "package page\n\n"+block, string(formatted), path)
 			file := fmt.Sprintf("block%d_test.go", len(replaced))
 			line := strings.Count(page[:at[2]], "\n") + 1
@@ -342,7 +349,8 @@ func TestCodeOfThePagesRuns(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(replaced), 30)
-	text := expect.NoError(json.Marshal(map[string]any{"Replace": replaced})).In(t)
+	text, err := json.Marshal(map[string]any{"Replace": replaced})
+	require.NoError(t, err)
 	overlay := filepath.Join(folder, "overlay.json")
 	require.NoError(t, os.WriteFile(overlay, text, 0o600))
 	program := filepath.Join(folder, "run") // its package has no folder on the disk to run in

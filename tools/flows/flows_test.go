@@ -16,8 +16,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,7 +34,8 @@ func TestFlows(t *testing.T) {
 			overlay[path] = copied
 		}
 	}
-	list := expect.NoError(json.Marshal(map[string]any{"Replace": overlay})).In(t)
+	list, err := json.Marshal(map[string]any{"Replace": overlay})
+	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "overlay.json"), list, 0o644))
 
 	found := filepath.Join(folder, "flows")
@@ -45,13 +44,15 @@ func TestFlows(t *testing.T) {
 	output, err := cmd.CombinedOutput()
 	t.Logf("%s", output)
 	require.NoError(t, err)
-	is := expect.NoError(os.ReadFile(found)).In(t)
+	is, err := os.ReadFile(found)
+	require.NoError(t, err)
 	require.Equal(t, recorded(t), strings.Fields(string(is)), "a number may only fall, and flows.txt follows it:\n%s", is)
 }
 
 // recorded returns the words of flows.txt without its comments.
 func recorded(t *testing.T) (words []string) {
-	text := expect.NoError(os.ReadFile("flows.txt")).In(t)
+	text, err := os.ReadFile("flows.txt")
+	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
 		words = append(words, strings.Fields(line)...)
@@ -64,17 +65,22 @@ func sources(t *testing.T) (paths []string) {
 	const files = `{{if .Module}}{{if .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}} {{end}}{{end}}{{end}}`
 	cmd := exec.Command("go", "list", "-deps", "-f", files, "./rwlock")
 	cmd.Dir = root
-	listed := expect.NoError(cmd.Output()).In(t)
+	listed, err := cmd.Output()
+	require.NoError(t, err)
 	return strings.Fields(string(listed))
 }
 
 // instrumented returns the text of a file whose functions call Enter, and whether it has any.
 func instrumented(t *testing.T, path string) (text string, entered bool) {
-	source := expect.NoError(os.ReadFile(path)).In(t)
+	source, err := os.ReadFile(path)
+	require.NoError(t, err)
 	positions := token.NewFileSet()
-	parsed := expect.NoError(parser.ParseFile(positions, path, source, parser.SkipObjectResolution)).In(t)
-	absolute := expect.NoError(filepath.Abs(root)).In(t)
-	name := expect.NoError(filepath.Rel(absolute, path)).In(t)
+	parsed, err := parser.ParseFile(positions, path, source, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	absolute, err := filepath.Abs(root)
+	require.NoError(t, err)
+	name, err := filepath.Rel(absolute, path)
+	require.NoError(t, err)
 	text = string(source)
 	for _, d := range slices.Backward(parsed.Decls) {
 		f, is := d.(*ast.FuncDecl)

@@ -14,8 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // The fixture has each shape. The expected texts show what a variant makes of it.
@@ -23,9 +21,13 @@ func TestShapes(t *testing.T) {
 	var reports []report
 	for name, v := range map[string]variant{"fixture.noise": {}, "fixture.explore": {explore: true}} {
 		folder := t.TempDir()
-		r := expect.NoError(write(folder, ".", []string{"testdata/fixture"}, v)).In(t)
-		is := expect.NoError(os.ReadFile(filepath.Join(folder, "testdata", "fixture", "fixture.go"))).In(t)
-		require.Equal(t, string(expect.NoError(os.ReadFile(filepath.Join("testdata", name))).In(t)), string(is), name)
+		r, err := write(folder, ".", []string{"testdata/fixture"}, v)
+		require.NoError(t, err)
+		is, err := os.ReadFile(filepath.Join(folder, "testdata", "fixture", "fixture.go"))
+		require.NoError(t, err)
+		expected, err := os.ReadFile(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		require.Equal(t, string(expected), string(is), name)
 		build(t, folder, ".", "./testdata/fixture")
 		if !v.explore {
 			reports = r
@@ -63,7 +65,8 @@ func build(t *testing.T, folder, root string, packages ...string) {
 func TestPackages(t *testing.T) {
 	const root = "../.."
 	folder := t.TempDir()
-	reports := expect.NoError(write(folder, root, packages, variant{})).In(t)
+	reports, err := write(folder, root, packages, variant{})
+	require.NoError(t, err)
 	expected := map[string][]kind{
 		"rwlock":              {mutex, atomic, syncOther, channel, callback},
 		"reentrant":           {mutex, syncOther, channel, callback},
@@ -84,7 +87,8 @@ func TestPackages(t *testing.T) {
 	}
 	found := 0
 	for _, p := range packages {
-		sources := expect.NoError(filepath.Glob(filepath.Join(root, p, "*.go"))).In(t)
+		sources, err := filepath.Glob(filepath.Join(root, p, "*.go"))
+		require.NoError(t, err)
 		for _, source := range sources {
 			if !strings.HasSuffix(source, "_test.go") {
 				found += requirePoints(t, source, filepath.Join(folder, p, filepath.Base(source)))
@@ -108,7 +112,8 @@ var alike = regexp.MustCompile(`<-chan|chan<-|[kK]ey(\(\))?\.Lock\(\)`)
 // requirePoints returns how many lines have an operation.
 func requirePoints(t *testing.T, source, copied string) (found int) {
 	t.Helper()
-	was := expect.NoError(os.ReadFile(source)).In(t)
+	was, err := os.ReadFile(source)
+	require.NoError(t, err)
 	is, err := os.ReadFile(copied)
 	if !errors.Is(err, os.ErrNotExist) {
 		require.NoError(t, err)
@@ -142,10 +147,13 @@ func tried(t *testing.T, pattern string, changed map[string]string) (output stri
 
 // The changes that take chance out of the runtime fit the Go that is installed.
 func TestExactRuntime(t *testing.T) {
-	files := expect.NoError(exactRuntime()).In(t)
+	files, err := exactRuntime()
+	require.NoError(t, err)
 	require.Len(t, files, 5)
 	for path, text := range files {
-		require.NotEmpty(t, expect.NoError(format.Source([]byte(text))).In(t, path))
+		formatted, err := format.Source([]byte(text))
+		require.NoError(t, err, path)
+		require.NotEmpty(t, formatted)
 	}
 }
 
@@ -210,7 +218,8 @@ func TestSchedulesFindFaults(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := expect.NoError(os.ReadFile(filepath.Join("..", "..", c.file))).In(t)
+			text, err := os.ReadFile(filepath.Join("..", "..", c.file))
+			require.NoError(t, err)
 			require.Equal(t, 1, strings.Count(string(text), c.old))
 			output, passed := tried(t, "^"+c.scenario+"$",
 				map[string]string{c.file: strings.Replace(string(text), c.old, c.new, 1)})

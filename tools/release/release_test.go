@@ -21,8 +21,6 @@ import (
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
-
-	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 var build = flag.Bool("build", false, "build a stranger's program with each module")
@@ -31,8 +29,10 @@ var build = flag.Bool("build", false, "build a stranger's program with each modu
 // it requires. The workspace stands for that version instead.
 func TestNestedModulesReplaceNothing(t *testing.T) {
 	repository := filepath.Join("..", "..")
-	text := expect.NoError(os.ReadFile(filepath.Join(repository, "go.work"))).In(t)
-	work := expect.NoError(modfile.ParseWork("go.work", text, nil)).In(t)
+	text, err := os.ReadFile(filepath.Join(repository, "go.work"))
+	require.NoError(t, err)
+	work, err := modfile.ParseWork("go.work", text, nil)
+	require.NoError(t, err)
 	require.Len(t, work.Replace, 1)
 	require.Equal(t, rootPath, work.Replace[0].Old.Path)
 	require.Equal(t, "./", work.Replace[0].New.Path)
@@ -41,8 +41,10 @@ func TestNestedModulesReplaceNothing(t *testing.T) {
 	for _, use := range work.Use {
 		folder := strings.TrimPrefix(use.Path, "./")
 		used[folder] = true
-		text := expect.NoError(os.ReadFile(filepath.Join(repository, folder, "go.mod"))).In(t)
-		mod := expect.NoError(modfile.Parse(folder, text, nil)).In(t)
+		text, err := os.ReadFile(filepath.Join(repository, folder, "go.mod"))
+		require.NoError(t, err)
+		mod, err := modfile.Parse(folder, text, nil)
+		require.NoError(t, err)
 		for _, r := range mod.Replace {
 			require.NotEqual(t, rootPath, r.Old.Path, folder)
 			require.NotContains(t, published, folder, "%s replaces %s", folder, r.Old.Path)
@@ -62,13 +64,15 @@ func TestNestedModulesReplaceNothing(t *testing.T) {
 // promise nothing. Tests run in this repository only, beside the version that they are for.
 func TestPublishedModulesImportNothingInternal(t *testing.T) {
 	for _, folder := range published {
-		paths := expect.NoError(filepath.Glob(filepath.Join("..", "..", folder, "*.go"))).In(t)
+		paths, err := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
+		require.NoError(t, err)
 		require.NotEmpty(t, paths)
 		for _, path := range paths {
 			if strings.HasSuffix(path, "_test.go") {
 				continue
 			}
-			file := expect.NoError(parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)).In(t)
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+			require.NoError(t, err)
 			for _, spec := range file.Imports {
 				require.NotContains(t, spec.Path.Value, rootPath+"/internal", path)
 			}
@@ -81,7 +85,8 @@ func TestPublishedModulesImportNothingInternal(t *testing.T) {
 func TestAReleaseCanBeFetched(t *testing.T) {
 	const version = "v0.7.3"
 	repository := cloneForTest(t)
-	tags := expect.NoError(prepare(repository, version, time.Date(2031, 2, 3, 4, 5, 6, 7, time.UTC))).In(t)
+	tags, err := prepare(repository, version, time.Date(2031, 2, 3, 4, 5, 6, 7, time.UTC))
+	require.NoError(t, err)
 	require.Len(t, tags, 1+len(published))
 	require.Subset(t, tags, []string{version, "rwlock/gocronlock/" + version})
 	must(t)(git(repository, "commit", "-m", "release"))
@@ -250,11 +255,13 @@ func (p *proxy) add(t *testing.T, repository string, m module.Version, folder st
 	t.Helper()
 	files := filepath.Join(p.folder, filepath.FromSlash(m.Path), "@v", m.Version)
 	tag := strings.TrimPrefix(folder+"/"+m.Version, "/")
-	mod := expect.NoError(git(repository, "show", tag+":"+strings.TrimPrefix(folder+"/go.mod", "/"))).In(t)
+	mod, err := git(repository, "show", tag+":"+strings.TrimPrefix(folder+"/go.mod", "/"))
+	require.NoError(t, err)
 	write(t, files+".mod", mod+"\n")
 	write(t, filepath.Join(filepath.Dir(files), "list"), m.Version+"\n")
 	write(t, files+".info", fmt.Sprintf(`{"Version":%q}`, m.Version))
-	archive := expect.NoError(os.Create(files + ".zip")).In(t)
+	archive, err := os.Create(files + ".zip")
+	require.NoError(t, err)
 	require.NoError(t, zip.CreateFromVCS(archive, m, repository, tag, folder))
 	require.NoError(t, archive.Close())
 }
@@ -277,7 +284,8 @@ func (p *proxy) run(t *testing.T, folder string, args ...string) string {
 
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
-	answer := expect.NoError(exec.CommandContext(t.Context(), "go", "env", name).Output()).In(t)
+	answer, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+	require.NoError(t, err)
 	return strings.TrimSpace(string(answer))
 }
 
@@ -285,8 +293,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A user who upgrades reads the changelog.
 func TestIncompatibleChangesAreInTheChangelog(t *testing.T) {
-	repository := expect.NoError(filepath.Abs(filepath.Join("..", ".."))).In(t)
-	changelog := expect.NoError(os.ReadFile(filepath.Join(repository, "CHANGELOG.md"))).In(t)
+	repository, err := filepath.Abs(filepath.Join("..", ".."))
+	require.NoError(t, err)
+	changelog, err := os.ReadFile(filepath.Join(repository, "CHANGELOG.md"))
+	require.NoError(t, err)
 	gone, _, err := changesOfAPI(repository)
 	require.NoError(t, err)
 	require.Empty(t, unannounced(gone, string(changelog)),
@@ -347,7 +357,8 @@ func TestTheChangelogOfARelease(t *testing.T) {
 
 	write(t, path, heading+"\n- New.\n\n## [0.1.0] - 2030-01-01\n\n- Old.\n")
 	require.NoError(t, editChangelog(path, "v0.2.0", day))
-	text := expect.NoError(os.ReadFile(path)).In(t)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
 	require.Equal(t, heading+"\n## [0.2.0] - 2031-02-03\n\n- New.\n\n## [0.1.0] - 2030-01-01\n\n- Old.\n", string(text))
 
 	require.ErrorContains(t, editChangelog(path, "v0.3.0", day), "has no text")
@@ -358,6 +369,9 @@ func TestTheChangelogOfARelease(t *testing.T) {
 func typed(t *testing.T, text string) *types.Package {
 	t.Helper()
 	files := token.NewFileSet()
-	file := expect.NoError(parser.ParseFile(files, "p.go", "package p\n"+text, 0)).In(t)
-	return expect.NoError(new(types.Config).Check("example.com/p", files, []*ast.File{file}, nil)).In(t)
+	file, err := parser.ParseFile(files, "p.go", "package p\n"+text, 0)
+	require.NoError(t, err)
+	pkg, err := new(types.Config).Check("example.com/p", files, []*ast.File{file}, nil)
+	require.NoError(t, err)
+	return pkg
 }
