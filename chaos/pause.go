@@ -37,7 +37,12 @@ func newPauser(forms []string) *pauser {
 		panic(err)
 	}
 	var ends [2]int
-	if err = syscall.Pipe2(ends[:], syscall.O_CLOEXEC|syscall.O_NONBLOCK); err != nil {
+	if err = syscall.Pipe(ends[:]); err != nil {
+		panic(err)
+	}
+	syscall.CloseOnExec(ends[0])
+	syscall.CloseOnExec(ends[1])
+	if err = syscall.SetNonblock(ends[0], true); err != nil {
 		panic(err)
 	}
 	answers := os.NewFile(uintptr(ends[1]), "answers")

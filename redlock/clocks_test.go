@@ -30,6 +30,7 @@ func inSkewedTime(t *testing.T, skews []time.Duration, test func(w *world)) {
 }
 
 func runInSkewedTime(t *testing.T, name string, skews []time.Duration, test func(w *world)) {
+	t.Helper()
 	t.Run(name, func(t *testing.T) { inSkewedTime(t, skews, test) })
 }
 

@@ -61,7 +61,7 @@ func breakEndsALease(w *world) {
 // A process that does not renew keeps the lock until its time is over, as it was promised.
 func breakWaitsForTheExpiry(w *world) {
 	holder, waiter, op := w.Process(), w.Process(), operator(w)
-	lease := holder.Take("n", rwlock.Write)
+	lease := holder.Take("n", rwlock.Write, rwlock.WithTTL(w.TTL*2/5))
 	hold := w.Inspect("n").Holders[0].Hold
 	ended := watch(lease)
 	holder.Die()
@@ -72,6 +72,7 @@ func breakWaitsForTheExpiry(w *world) {
 	w.Release(next.Granted())
 	require.True(w, ended.before(time.Now()))
 	require.Less(w, time.Since(begun), w.TTL+testkit.Patience)
+	holder.Restore(0) // Close gives back what is lost, too
 }
 
 // A waiter that is broken leaves the queue, and the others move up.
@@ -102,6 +103,7 @@ func breakNowFreesAtOnce(w *world) {
 	later := got(next.TryLock(w.Ctx, "n")).orFail(w)
 	require.Greater(w, later.Token(), lease.Token())
 	w.Release(later)
+	holder.Restore(0)
 }
 
 func TestBreakWaitsForTheExpiryOfADeadProcess(t *testing.T) { everywhere(t, breakWaitsForTheExpiry) }
@@ -331,6 +333,18 @@ func TestListGoesOnWithoutAServer(t *testing.T) {
 	require.Equal(t, expected, names)
 	require.Len(t, failed, 1)
 	require.Equal(t, silent.Addr(), testkit.As[*rwlock.NodeError](t, failed[0]).Addr)
+
+	silent.Freeze() // and where it is silent from the begin to the end
+	require.Eventually(t, func() bool {
+		names = nil
+		for state, err := range locker.List(t.Context(), "n") {
+			if err == nil {
+				names = append(names, state.Name)
+			}
+		}
+		slices.Sort(names)
+		return slices.Equal(expected, names)
+	}, testkit.Patience, time.Millisecond)
 }
 
 // A replica that has not synchronized so far shows what it had before, or nothing: it is not asked.

@@ -415,9 +415,9 @@ func TestAMessageThatOvertakesTheAnswer(t *testing.T) {
 
 func overtaken(t *testing.T, mode rueidis.ClientMode, late time.Duration) {
 	mini := testredis.NewMini(t)
-	holder := testkit.New(t, mini.Client(t))
+	holder := lockerOf(t, mini.Client(t))
 	link := mini.NewLink()
-	waiter := testkit.New(t, newFailingOver(t, mode, link))
+	waiter := lockerOf(t, newFailingOver(t, mode, link))
 	// Every script of miniredis has an interpreter of its own, as if its scripts had been flushed. So where the server is
 	// told by that, the subscription is made anew with the first message, and the second message may come in between.
 	most := late

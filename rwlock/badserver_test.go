@@ -164,7 +164,7 @@ func (g *group) failOver() { g.client.now.Store(1) }
 func TestAReleaseThatAReplacedMasterConfirmedIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
-		locker := testkit.New(t, g.client, rwlock.WithTTL(time.Hour))
+		locker := lockerOf(t, g.client, rwlock.WithTTL(time.Hour))
 		held := got(locker.Lock(t.Context(), "n")).orFail(t)
 		g.replicate(t)
 		require.NoError(t, held.Release(t.Context()), "the old master has confirmed it")
@@ -181,9 +181,9 @@ func TestAReleaseThatAReplacedMasterConfirmedIsRepeated(t *testing.T) {
 func TestSubscriptionsFollowTheMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
-		locker := testkit.New(t, g.client, rwlock.WithTTL(time.Hour))
+		locker := lockerOf(t, g.client, rwlock.WithTTL(time.Hour))
 		g.failOver()
-		held := got(testkit.New(t, g.client).Lock(t.Context(), "n")).orFail(t)
+		held := got(lockerOf(t, g.client).Lock(t.Context(), "n")).orFail(t)
 		g.client.now.Store(0)
 		held0, err := locker.Lock(t.Context(), "n")
 		require.NoError(t, err)
@@ -341,8 +341,8 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 	require.ErrorIs(t, errorOf(second.TryRLock(ctx, "orders")), rwlock.ErrNotAcquired)
 	waiting := inTurn(ctx, second.RLock, "orders")
 	require.Eventually(t, func() bool {
-		state := got(first.Inspect(ctx, "orders")).orFail(t)
-		return len(state.Waiters) == 1
+		state, err := first.Inspect(ctx, "orders")
+		return err == nil && len(state.Waiters) == 1
 	}, testkit.Patience, time.Millisecond)
 	require.NoError(t, held.Release(ctx))
 	require.NoError(t, <-waiting)

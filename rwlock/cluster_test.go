@@ -45,6 +45,7 @@ func TestHandOffsInAClusterAreNoBroadcasts(t *testing.T) {
 			c := testredis.StartCluster(t, binary, 1)
 			link := testredis.NewLink(t, c.Option())
 			a, b := testkit.Dial(t, "", link.Option()), testkit.Dial(t, "", c.Option())
+			t.Cleanup(func() { require.NoError(t, a.Close()) })
 			handOff := func() {
 				held, err := b.Lock(t.Context(), "n")
 				require.NoError(t, err)
@@ -151,6 +152,7 @@ func leftMoving(
 		require.NoError(w, held.Err())
 		return p.Stats().Renewed > 3
 	})
+	require.LessOrEqual(w, p.Stats().RenewFailed, uint64(2))
 	require.ErrorIs(w, errorOf(q.TryLock(w.Ctx, name)), rwlock.ErrNotAcquired)
 	next := q.Acquire(w.Ctx, name, rwlock.Write)
 	w.Release(next.GrantedAfter(held))
@@ -165,7 +167,7 @@ func TestHandOffsAfterAScriptFlush(t *testing.T) {
 	cluster := testredis.StartCluster(t, redisBinary(t), 0)
 	w := testkit.OnGroup(t, cluster)
 	link := testredis.NewLink(t, cluster.Option())
-	waiter := testkit.New(t, link.Client(t), testredis.Patience())
+	waiter := lockerOf(t, link.Client(t), testredis.Patience())
 	p := w.Process()
 	believed := func() bool {
 		held := p.Take("n", rwlock.Write)

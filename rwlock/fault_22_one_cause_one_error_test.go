@@ -37,7 +37,7 @@ type (
 	says []string
 )
 
-// held makes another process hold "n".
+// holdElsewhere makes another process hold "n".
 func holdElsewhere(w *world) {
 	w.Helper()
 	w.Process().Take("n", rwlock.Write, rwlock.WithMeta("the holder's meta"))

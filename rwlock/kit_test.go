@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -90,10 +91,18 @@ func (e *ending) before(t time.Time) bool {
 	return len(ended) > 0 && ended[0].Before(t)
 }
 
+// lockerOf is a locker whose Close has to succeed.
+func lockerOf(t testing.TB, client rueidis.Client, opts ...rwlock.Option) *rwlock.Locker {
+	t.Helper()
+	locker := testkit.New(t, client, opts...)
+	t.Cleanup(func() { require.NoError(t, locker.Close()) })
+	return locker
+}
+
 // errorOf is the error of a call, beside which it returns nothing.
 func errorOf[T any](got T, err error) error {
 	if err != nil && !reflect.ValueOf(&got).Elem().IsZero() {
-		return fmt.Errorf("%v beside an error: %v", got, err)
+		panic(fmt.Sprintf("%v beside an error: %v", got, err))
 	}
 	return err
 }

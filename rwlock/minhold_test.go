@@ -42,7 +42,7 @@ func TestMinHoldKeepsTheName(t *testing.T) {
 			require.Len(w, state.Holders, 1)
 			require.True(w, state.Holders[0].Ended)
 			require.Equal(w, id, state.Holders[0].Hold)
-			waiting := q.Queue("n", rwlock.Write, rwlock.WithMaxWait(w.TTL))
+			waiting := q.Queue("n", rwlock.Write, rwlock.WithMaxWait(w.TTL*2/5))
 			require.ErrorIs(w, waiting.Failed(), rwlock.ErrNotAcquired)
 		}
 		w.FlushAll()

@@ -185,7 +185,7 @@ func TestUnlockWithoutALockBesideOthers(t *testing.T) {
 	}))
 }
 
-// crowd queues n calls in the process, one after the other.
+// lockCrowd queues n calls in the process, one after the other.
 func lockCrowd(w *world, n int, lock func(context.Context) error) (all []*testkit.Call) {
 	for range n {
 		all = append(all, w.Call(w.Ctx, lock))

@@ -536,7 +536,7 @@ func TestCloseWithOneBlockingConnection(t *testing.T) {
 	defer client.Close()
 	var lockers []*rwlock.Locker
 	for _, prefix := range []string{"a", "b"} {
-		locker := got(rwlock.New(client, rwlock.WithPrefix(prefix), rwlock.WithTTL(2*time.Second))).orFail(t)
+		locker := testkit.New(t, client, rwlock.WithPrefix(prefix), rwlock.WithTTL(time.Minute), testredis.Patience())
 		lockers = append(lockers, locker)
 		held, err := locker.Lock(t.Context(), "n")
 		require.NoError(t, err)
@@ -547,7 +547,7 @@ func TestCloseWithOneBlockingConnection(t *testing.T) {
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- lockers[1].Close() }()
-	require.Eventually(t, func() bool { return len(closed) == 1 }, 10*time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { return len(closed) == 1 }, testkit.Patience, time.Millisecond,
 		"Close waits for the other locker's connection")
 	require.NoError(t, lockers[0].Close())
 }

@@ -324,7 +324,7 @@ func endedContext(w *world) {
 }
 
 func maxWait(w *world) {
-	limit := w.TTL / 4
+	limit := w.TTL * 2 / 5
 	p, q := w.Process(), w.Process()
 	held := p.Take("n", rwlock.Write)
 	start := time.Now()

@@ -187,13 +187,14 @@ func loggerHears(w *world) {
 		require.True(w, i == 0 || w.Mini == nil, "told twice: %v", r)
 	}
 
-	cut := p.Take("cut", rwlock.Write)
+	cut := p.Take("cut", rwlock.Write, rwlock.WithTTL(w.TTL/2))
 	p.Die()
 	w.UntilOver(cut)
 	w.Eventually("failing renewals and the loss are logged", func() bool { return len(book.About("cut")) >= 2 })
 	for _, r := range book.About("cut") {
 		require.Equal(w, slog.LevelWarn, r.Level)
 	}
+	p.Restore(0) // Close gives back what is lost, too
 }
 
 func severalTogether(w *world) {

@@ -245,6 +245,7 @@ func startThree(t *testing.T) (servers []*testredis.Server, addrs []string) {
 
 // applicationOver is application over the masters of a quorum.
 func applicationOver(t *testing.T, addrs []string) *rwlock.Locker {
+	t.Helper()
 	var option rueidis.ClientOption
 	option.Dialer.Timeout = testkit.Patience
 	clients := expect.NoError(redlock.Dial(addrs, option)).In(t)

@@ -338,7 +338,8 @@ func TestAConnectionThatTheWorkHasGivenBackStaysOpen(t *testing.T) {
 		err := b.guard.Do(ctx, b.pool, write("a", 5), func(ctx context.Context, tx pgx.Tx) (err error) {
 			conn := tx.Conn()
 			require.NoError(t, end(tx, ctx))
-			require.Same(t, conn, expect.NoError(b.pool.Acquire(t.Context())).In(t).Conn())
+			next = expect.NoError(b.pool.Acquire(t.Context())).In(t)
+			require.Same(t, conn, next.Conn())
 			cancel()
 			return ctx.Err()
 		})

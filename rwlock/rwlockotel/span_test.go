@@ -192,6 +192,7 @@ func (b *backend) telemetry(t testing.TB, opts ...rwlockotel.Option) *rwlockotel
 
 // observed returns a backend, a Telemetry over it, and a process that both get to know of.
 func observed(w *world, opts ...rwlockotel.Option) (*backend, *rwlockotel.Telemetry, *testkit.Process) {
+	w.Helper()
 	b := newBackend()
 	telemetry := b.telemetry(w, opts...)
 	p := w.Process(rwlock.WithTrace(telemetry.Trace()))
@@ -201,6 +202,7 @@ func observed(w *world, opts ...rwlockotel.Option) (*backend, *rwlockotel.Teleme
 
 // full returns a backend that has a value of every instrument.
 func full(t *testing.T) *backend {
+	t.Helper()
 	b := newBackend()
 	telemetry := b.telemetry(t)
 	t.Cleanup(func() { require.NoError(t, telemetry.Close()) })

@@ -7,7 +7,7 @@ import (
 )
 
 // Patience gives a locker on real servers longer timeouts than the default, where no other option sets them: a busy
-// machine may stand still for a second or two. It has to be the last option.
+// machine may stand still for three seconds. It has to be the last option.
 func Patience() settings.LockerOption {
 	const answer = 5 * time.Second
 	return func(l *settings.Locker) {
