@@ -42,18 +42,17 @@ func maxHold(w *world) {
 
 func withoutRenewal(w *world) {
 	p, q := w.Process(), w.Process()
-	ttl := w.TTL * 2 / 5 // longer than a machine stands still, since the next one has to find it held
 	start := time.Now()
-	lease := p.Take("n", rwlock.Write, rwlock.WithTTL(ttl), rwlock.WithoutRenewal())
+	lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
 	deadline := lease.Deadline()
 	next := q.Queue("n", rwlock.Write)
 	w.UntilOver(lease)
 	over := time.Since(start)
 	require.Equal(w, rwlock.ReasonExpired, w.Loss(lease.Err()).Reason)
-	require.Equal(w, ttl, w.Loss(lease.Err()).Limit)
+	require.Equal(w, w.TTL, w.Loss(lease.Err()).Limit)
 	if w.Mini != nil {
-		drift := ttl/100 + 2*time.Millisecond
-		require.Equal(w, ttl-drift, over)
+		drift := w.TTL/100 + 2*time.Millisecond
+		require.Equal(w, w.TTL-drift, over)
 		require.Equal(w, start.Add(over), deadline)
 	}
 	w.Release(next.Granted())

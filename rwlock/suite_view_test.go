@@ -187,7 +187,7 @@ func loggerHears(w *world) {
 		require.True(w, i == 0 || w.Mini == nil, "told twice: %v", r)
 	}
 
-	cut := p.Take("cut", rwlock.Write, rwlock.WithTTL(w.TTL/2))
+	cut := p.Take("cut", rwlock.Write)
 	p.Die()
 	w.UntilOver(cut)
 	w.Eventually("failing renewals and the loss are logged", func() bool { return len(book.About("cut")) >= 2 })
