@@ -193,7 +193,7 @@ func TestNoWaitWithALaterLock(t *testing.T) {
 		require.NoError(w, c.granted(w).Release(w.Ctx))
 
 		a := q.Take("a", rwlock.Write)
-		c = takeAll(p, w.Ctx, rwlock.Writes(names...))
+		c = takeAll(p, w.Ctx, rwlock.Reads(names...)) // which are not one call
 		w.UntilWaiting("a", 1)
 		for _, name := range names[:3] {
 			w.Eventually(name+" is given back", func() bool { return isFree(w, name) })

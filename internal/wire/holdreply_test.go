@@ -124,6 +124,10 @@ func TestMalformedRepliesAboutOneHold(t *testing.T) {
 			require.Zero(t, got, "%s: %s", script, name)
 		}
 	}
+	for script, other := range map[string]int{"acquire": 6, "raise": 3, "yield": 3} {
+		_, err := readers[script](reply(other, 0, 5, us))
+		require.Error(t, err, "%s: a status of other scripts", script)
+	}
 }
 
 func TestErrorsInPlaceOfAReply(t *testing.T) {
