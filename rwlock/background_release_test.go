@@ -90,6 +90,24 @@ func TestAPairTakesOneRoundTrip(t *testing.T) {
 	}
 }
 
+// A call that ends while it waits for a release of its own process was never sent, so it is not released either.
+func TestACallThatWasNotSentIsNotReleased(t *testing.T) {
+	const way = 10 * time.Millisecond
+	eachInFakeTime(t, map[string]func(p *process, ctx context.Context) error{
+		"single attempt": func(p *process, ctx context.Context) error { return giveBack(p.TryLock(ctx, "n")) },
+		"RWMutex":        func(p *process, ctx context.Context) error { return p.RWMutex("n").Lock(ctx) },
+	}, func(w *world, call func(p *process, ctx context.Context) error) {
+		p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+		p.WarmUp()
+		lease, requests := p.Take("n", rwlock.Write), w.Requests(p)
+		require.NoError(w, lease.Release(w.Ctx))
+		require.ErrorIs(w, call(p, w.Soon(way)), context.DeadlineExceeded)
+		w.Pass(time.Second)
+		require.Equal(w, 1, len(requests.All()), "more than the release of the lease")
+		w.OnlyTokensLeft()
+	})
+}
+
 // A Lock is sent behind the release in the background before it, and awaits no answer. The scheduler may hold a release
 // back until after the request, which waits for a hand-off then, so the pairs of two processes of many have to take one
 // round trip.

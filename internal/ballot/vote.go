@@ -39,6 +39,7 @@ type Vote struct {
 	HandedOff      bool // granted from the queue: it lasts for the hand-off TTL until renewed
 	Unknown        bool // a request that can bring the hold about has no answer and may still run
 	Slow           bool // asked, and not answered within the node timeout: the verdict does not wait for it
+	delayed        bool // asked, and the request waits in this process
 	Reading        bool // a join for writing was refused: its owner only reads
 	Rival          bool // an upgrade was refused: another reader is upgrading
 }
@@ -68,7 +69,9 @@ func (v *Vote) Pending() bool { return v.State == Unasked || v.State == Asked &&
 
 // Unanswered reports whether a request that can bring the hold about may still run, so that a release must leave a
 // tombstone. A raise, a yield and a renewal do not bring back a hold that is gone.
-func (v *Vote) Unanswered() bool { return v.Unknown || v.State == Asked || v.inflight == Regain }
+func (v *Vote) Unanswered() bool {
+	return v.Unknown || v.State == Asked && !v.delayed || v.inflight == Regain
+}
 
 // MayArriveLate reports whether such a request may still run although the master already has the hold. The tombstone is
 // then needed even where the release finds the hold.
@@ -112,9 +115,17 @@ type Answer struct {
 // Ask records that an acquire or a join is being sent to the master. A vote in a later state keeps it: the request only
 // asks what became of the hold, and must not make a grant uncertain.
 func (v *Vote) Ask() {
+	v.delayed = false
 	if v.State == Unasked || v.State == Failed {
 		v.State, v.Slow = Asked, false
 	}
+}
+
+// AskLater is Ask for a request that this process sends later. Until Ask is called the master has nothing of the hold,
+// and it may become late: see Late.
+func (v *Vote) AskLater() {
+	v.Ask()
+	v.delayed = true
 }
 
 // Unsent records that the request to the master never left.

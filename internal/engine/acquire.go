@@ -202,7 +202,7 @@ func (a *acquisition) request(m *transport.Master, proposal int64) {
 	}
 	h := a.hold
 	id, lock := h.id, h.key
-	h.ballot.Vote(m.Index).Ask()
+	h.ballot.Vote(m.Index).AskLater()
 	h.lease.mu.afterUnlock(func() {
 		h.e.releases[m.Index].sendNow(lock)
 		h.e.releases[m.Index].leaving.after(lock, func() {
