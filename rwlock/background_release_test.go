@@ -99,6 +99,8 @@ func TestACallThatWasNotSentIsNotReleased(t *testing.T) {
 	}, func(w *world, call func(p *process, ctx context.Context) error) {
 		p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
 		p.WarmUp()
+		require.NoError(w, pairs["lease"](w, p, "m")) // the server knows the scripts
+		w.Pass(time.Second)
 		lease, requests := p.Take("n", rwlock.Write), w.Requests(p)
 		require.NoError(w, lease.Release(w.Ctx))
 		require.ErrorIs(w, call(p, w.Soon(way)), context.DeadlineExceeded)
