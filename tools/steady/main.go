@@ -1,7 +1,8 @@
 // Command steady looks for tests that fail now and then. It builds the tests of each package once and runs them many
 // times: tests of less than a second 200 times, together and shuffled, longer tests 20 times, each alone. Each process
 // has one of -cpu 1, 2 and 4, drawn. Every second one has a load next to it: 8 goroutines that keep 8 threads busy.
-// It prints the tests that have ever failed, with the output of their first failure, and ends with status 1 then.
+// It prints the tests that have ever failed, with the output of their first failure, and ends with status 1 then. It
+// ends with the sum of each test program: runs of equal programs can be added up, whatever else has changed.
 //
 //	go run -C tools ./steady                                # the root module, for many hours
 //	go run -C tools ./steady -for 1h -run Crowd ./rwlock    # within an hour, round by round
@@ -12,6 +13,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"io"
@@ -97,7 +99,7 @@ func run(ctx context.Context, o options) (failed int, err error) {
 			}
 		}
 	}
-	s.report()
+	s.report(packages)
 	return len(s.failures), ctx.Err()
 }
 
@@ -113,8 +115,8 @@ type search struct {
 
 // tests are the tests of one package.
 type tests struct {
-	path, folder, binary string
-	short, long          []string
+	path, folder, binary, sum string
+	short, long               []string
 }
 
 func (s *search) build(ctx context.Context) (all []*tests, err error) {
@@ -126,9 +128,14 @@ func (s *search) build(ctx context.Context) (all []*tests, err error) {
 	for line := range strings.Lines(list) {
 		path, folder, _ := strings.Cut(strings.TrimSpace(line), " ")
 		p := &tests{path: path, folder: folder, binary: filepath.Join(s.executable, fmt.Sprint(len(all), ".test"))}
-		if _, err := s.command(ctx, "test", "-c", "-o", p.binary, path); err != nil {
+		if _, err := s.command(ctx, "test", "-c", "-trimpath", "-o", p.binary, path); err != nil {
 			return nil, err
 		}
+		program, err := os.ReadFile(p.binary)
+		if err != nil {
+			return nil, err
+		}
+		p.sum = fmt.Sprintf("%x", sha256.Sum256(program))[:12]
 		all = append(all, p)
 	}
 	return all, nil
@@ -228,7 +235,11 @@ func load(threads int) (stop func()) {
 	return func() { over.Store(true) }
 }
 
-func (s *search) report() {
+func (s *search) report(packages []*tests) {
+	for _, p := range packages {
+		fmt.Fprintf(s.out, "%s %s: at least %d runs of %d tests, %d of %d longer ones\n", p.sum, p.path,
+			s.least(p, p.short), len(p.short), s.least(p, p.long), len(p.long))
+	}
 	total := 0
 	for _, n := range s.runs {
 		total += n
@@ -241,4 +252,14 @@ func (s *search) report() {
 	if len(s.failures) == 0 {
 		fmt.Fprintln(s.out, "no test has failed")
 	}
+}
+
+// least returns how often the test with the fewest runs has run.
+func (s *search) least(p *tests, names []string) (least int) {
+	for i, name := range names {
+		if n := s.runs[p.path+" "+name]; i == 0 || n < least {
+			least = n
+		}
+	}
+	return least
 }
