@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/expect"
-	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -35,8 +33,7 @@ func TestDetachNeedsAQuorum(t *testing.T) {
 		lease := p.Take("x", rwlock.Write)
 		p.CutOff(0, 1)
 		w.Pass(time.Millisecond)
-		_, err := lease.Detach(w.Ctx, rwlock.WithTTL(w.TTL/2))
-		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.ErrorIs(w, expect.ErrorOf(lease.Detach(w.Ctx, rwlock.WithTTL(w.TTL/2))), rwlock.ErrNoQuorum)
 		require.NoError(w, lease.Err())
 		p.Restore(0, 1)
 		w.Pass(3 * w.TTL)
@@ -46,14 +43,12 @@ func TestDetachNeedsAQuorum(t *testing.T) {
 		q.Section("warm-up")
 		q.CutOff(1, 2)
 		w.Pass(time.Millisecond)
-		_, err = q.Adopt(w.Ctx, ticket)
-		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.ErrorIs(w, expect.ErrorOf(q.Adopt(w.Ctx, ticket)), rwlock.ErrNoQuorum)
 		q.Restore(1, 2)
 		time.Sleep(time.Second) // the locker leaves a master that has failed alone for a moment
 		lease = expect.NoError(q.Adopt(w.Ctx, ticket)).In(w, "the ticket is as good as before")
 		w.Release(lease)
-		_, err = q.Adopt(w.Ctx, ticket)
-		require.ErrorIs(w, err, rwlock.ErrTicket)
+		require.ErrorIs(w, expect.ErrorOf(q.Adopt(w.Ctx, ticket)), rwlock.ErrTicket)
 	})
 }
 
@@ -64,10 +59,7 @@ func TestAMasterWithoutTheDetachedHoldAdoptsNothing(t *testing.T) {
 		ticket := detached(w, p, rwlock.Write)
 		w.Minis[0].Miniredis().Del("fencelock:{x}")
 		q.CutOff(1)
-		failed := new(rwlock.QuorumError)
-		_, err := q.Adopt(w.Ctx, ticket)
-		require.ErrorAs(w, err, &failed)
-		require.Equal(w, 1, failed.Got)
+		require.Equal(w, 1, testkit.As[*rwlock.QuorumError](w, expect.ErrorOf(q.Adopt(w.Ctx, ticket))).Got)
 	})
 }
 
@@ -77,8 +69,7 @@ func TestAnAdoptionAwaitsWhatCanDecideIt(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
 		p, q := w.Process(), w.Process()
 		for _, late := range []int{-1, 1, 2, 4} {
-			p.Section("warm-up")
-			q.Section("warm-up")
+			warmUp(p, q)
 			ticket := detached(w, p, rwlock.Write)
 			w.Pass(10 * time.Millisecond)
 			w.Minis[0].Miniredis().Del("fencelock:{x}")
@@ -86,7 +77,7 @@ func TestAnAdoptionAwaitsWhatCanDecideIt(t *testing.T) {
 			if late >= 0 {
 				q.Links[late].DelayDir(testredis.ToClient, 20*time.Millisecond)
 			}
-			lease := expect.NoError(q.Adopt(w.Ctx, ticket)).In(w, "late: %d", late)
+			lease := expect.NoError(q.Adopt(w.Ctx, ticket)).In(w, "late:", late)
 			w.Minis[3].Promote()
 			for _, link := range q.Links {
 				link.Delay(0)
@@ -104,20 +95,17 @@ func TestAHoldOfAQuorumThatIsNotDetached(t *testing.T) {
 		p, q := w.Process(), w.Process()
 		for _, mode := range bothModes {
 			for lost := range 3 {
-				p.Section("warm-up")
-				q.Section("warm-up")
+				warmUp(p, q)
 				forged := detached(w, q, mode)
 				w.Release(expect.NoError(q.Adopt(w.Ctx, forged)).In(w))
 				lease := p.Take("x", mode)
 				w.Pass(time.Millisecond)
 				w.Minis[lost].Miniredis().Del("fencelock:{x}")
 				p.Links[(lost+1)%3].Hold(testredis.ToClient)
-				_, err := lease.Detach(w.Soon(100 * time.Millisecond))
-				require.Error(w, err)
+				require.Error(w, expect.ErrorOf(lease.Detach(w.Soon(100*time.Millisecond))))
 				seen := w.Inspect("x").Holders[0]
 				forged.Owner, forged.Hold, forged.Token = seen.Owner, seen.Hold, seen.Token
-				_, err = q.Adopt(w.Ctx, forged)
-				require.ErrorIs(w, err, rwlock.ErrTicket)
+				require.ErrorIs(w, expect.ErrorOf(q.Adopt(w.Ctx, forged)), rwlock.ErrTicket)
 				p.Links[(lost+1)%3].Restore()
 				require.NoError(w, lease.Renew(w.Ctx))
 
@@ -135,8 +123,7 @@ func TestDetachGoesOnMarking(t *testing.T) {
 		p, q := w.Process(), w.Process()
 		for _, mode := range bothModes {
 			for late := range 3 {
-				p.Section("warm-up")
-				q.Section("warm-up")
+				warmUp(p, q)
 				lease := p.Take("x", mode)
 				w.Pass(time.Millisecond)
 				p.CutOff(late)
@@ -171,9 +158,7 @@ func TestAdoptersRefuseEachOther(t *testing.T) {
 		p, q, r := w.Process(), w.Process(), w.Process()
 		for i := range 4 {
 			mode, away := bothModes[i%2], i < 2
-			for _, one := range []*process{p, q, r} {
-				one.Section("warm-up")
-			}
+			warmUp(p, q, r)
 			ticket := detached(w, p, mode)
 			if !away {
 				w.Pass(10 * time.Millisecond)
@@ -185,14 +170,9 @@ func TestAdoptersRefuseEachOther(t *testing.T) {
 				}
 				one.Links[1-i].DelayDir(testredis.ToServer, 20*time.Millisecond)
 			}
-			rival := w.Call(w.Ctx, func(ctx context.Context) error {
-				_, err := r.Adopt(ctx, ticket)
-				return err
-			})
-			_, err := q.Adopt(w.Ctx, ticket)
-			for _, err := range []error{err, rival.Result()} {
-				require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-				require.ErrorContains(w, err, "another process is adopting it")
+			rival := w.Call(w.Ctx, func(ctx context.Context) error { return expect.ErrorOf(r.Adopt(ctx, ticket)) })
+			for _, err := range []error{expect.ErrorOf(q.Adopt(w.Ctx, ticket)), rival.Result()} {
+				expect.Fails(w, err, rwlock.ErrNotAcquired, "another process is adopting it")
 			}
 			for i, one := range []*process{q, r} {
 				one.Restore(2)
@@ -275,6 +255,7 @@ var adoptionSeeds = flag.Int("redlock.adoptions", 1, "how many seeds of leases t
 // lock. Tickets are used by several, delays are drawn from a seed, adopters give up or are killed at any step, and
 // for every second seed a master is down.
 func TestSimulatedAdoptions(t *testing.T) {
+	t.Parallel() // as TestSimulation
 	for i := range *adoptionSeeds {
 		inFakeTime(t, 3, func(w *world) {
 			if i == 0 {
@@ -286,22 +267,13 @@ func TestSimulatedAdoptions(t *testing.T) {
 }
 
 func simulateAdoptions(w *world, seed int64) {
-	s := &simulation{world: w, seed: seed, checker: judge.For(w, fmt.Sprintf("seed %d", seed))}
-	s.names = []string{"n"}
+	s := oneLock(w, seed)
 	down := int(seed % 2)
 	ctx, stop := context.WithTimeout(w.Ctx, convertFor)
 	defer stop()
 	var work sync.WaitGroup
 	for i := range 5 {
-		p := &simPeer{process: s.Connect(testkit.Net{}), index: i, rng: dice(seed, diceTickets, i)}
-		for _, link := range p.Links {
-			link.Delay(upTo(p.rng, 10*time.Millisecond))
-		}
-		p.opts = []rwlock.Option{rwlock.WithTTL(simTTL), redlock.WithNodeTimeout(80 * time.Millisecond)}
-		p.Start(p.opts...)
-		p.Section("warm-up")
-		p.CutOff(testkit.Span(0, down)...)
-		s.peers = append(s.peers, p)
+		p := s.addPeer(dice(seed, diceTickets, i), down, rwlock.WithTTL(simTTL), redlock.WithNodeTimeout(80*time.Millisecond))
 		work.Go(func() {
 			for ctx.Err() == nil {
 				s.passOn(ctx, p)
@@ -309,9 +281,6 @@ func simulateAdoptions(w *world, seed int64) {
 		})
 	}
 	work.Wait()
-	for _, p := range s.peers {
-		p.Restore(testkit.Span(0, down)...)
-	}
 	s.settle()
 	w.Logf("%d tickets, %d adopted, %s", len(s.tickets.all), s.tickets.used, s.checker.Summary())
 	require.Greater(w, s.tickets.used, 10, "seed %d", seed)
@@ -330,16 +299,9 @@ func (s *simulation) passOn(ctx context.Context, p *simPeer) {
 	}
 	lease := s.adopt(ctx, p, p.rng)
 	if lease == nil && p.rng.IntN(4) == 0 {
-		at := s.checker.Begin("n")
 		wait, cancel := context.WithTimeout(ctx, upTo(p.rng, simTTL/5))
 		defer cancel()
-		acquired, err := p.acquire(wait, "n", nil)
-		if err != nil {
-			s.accept(err)
-			return
-		}
-		s.checker.Acquired(at, acquired)
-		lease = acquired
+		lease = s.accepted("n", func() (*rwlock.Lease, error) { return p.acquire(wait, "n", nil) })
 	}
 	if lease == nil {
 		return

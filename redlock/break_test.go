@@ -59,8 +59,7 @@ func TestBreakNeedsAQuorum(t *testing.T) {
 		holder, waiter, operator := warm(w), w.Process(), w.Process(rwlock.WithMeta("operator"))
 		lease := holder.Take("x", rwlock.Write)
 		next := waiter.InTurn(w.Ctx, "x", rwlock.Write)
-		state := w.Inspect("x")
-		hold := state.Holders[0].Hold
+		hold := w.Inspect("x").Holders[0].Hold
 
 		operator.CutOff(0, 1, 2)
 		err := operator.Break(w.Ctx, "x", hold, "too few")
@@ -72,8 +71,7 @@ func TestBreakNeedsAQuorum(t *testing.T) {
 		w.UntilOver(lease)
 		lost := w.Loss(lease.Err())
 		require.Equal(w, rwlock.ReasonBroken, lost.Reason)
-		by := testkit.As[*rwlock.BrokenError](w, lost)
-		require.Equal(w, "operator", by.By)
+		require.Equal(w, "operator", testkit.As[*rwlock.BrokenError](w, lost).By)
 		next.Granted()
 		operator.Restore(0, 1, 2)
 		time.Sleep(time.Second) // the locker leaves a master that has failed alone for a moment
@@ -111,38 +109,36 @@ func TestABrokenHoldKeepsItsTime(t *testing.T) {
 // With one master of three missing, or empty after a restart, holders and waiters are broken as ever; with two missing
 // no quorum is left. What a Break has begun goes on when it is repeated.
 func TestBreakWithoutAllMasters(t *testing.T) {
-	for name, ail := range map[string]func(w *world, all ...*process){
+	eachInFakeTime(t, 3, map[string]func(w *world, all ...*process){
 		"missing": func(_ *world, all ...*process) {
 			for _, p := range all {
 				p.CutOff(2)
 			}
 		},
 		"restarted": func(w *world, _ ...*process) { w.Minis[2].Crash() },
-	} {
-		runInFakeTime(t, name, 3, func(w *world) {
-			holder, waiter, operator := warm(w), w.Process(), w.Process(rwlock.WithMeta("operator"))
-			for i, opts := range [][]rwlock.BreakOption{nil, {rwlock.BreakNow()}} {
-				for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
-					lease := holder.Take("x", mode)
-					first, second := waiter.InTurn(w.Ctx, "x", rwlock.Write), waiter.InTurn(w.Ctx, "x", rwlock.Write)
-					w.UntilWaiting("x", 2)
-					if i == 0 && mode == rwlock.Read {
-						ail(w, holder, waiter, operator)
-					}
-					state := expect.NoError(operator.Inspect(w.Ctx, "x")).In(w)
-					require.NoError(w, operator.Break(w.Ctx, "x", state.Waiters[0].Hold, "waits", opts...))
-					require.NoError(w, operator.Break(w.Ctx, "x", lease.Owner(), "holds", opts...))
-					require.ErrorIs(w, operator.Break(w.Ctx, "x", lease.Owner(), "again", opts...), rwlock.ErrNotHeld)
-					w.UntilOver(lease)
-					require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
-					first.Wait()
-					second.Wait()
-					require.NotEqual(w, first.Err == nil, second.Err == nil, "%v, %v", first.Err, second.Err)
-					require.ErrorAs(w, errors.Join(first.Err, second.Err), new(*rwlock.BrokenError))
+	}, func(w *world, ail func(w *world, all ...*process)) {
+		holder, waiter, operator := warm(w), w.Process(), w.Process(rwlock.WithMeta("operator"))
+		for i, opts := range [][]rwlock.BreakOption{nil, {rwlock.BreakNow()}} {
+			for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
+				lease := holder.Take("x", mode)
+				first, second := waiter.InTurn(w.Ctx, "x", rwlock.Write), waiter.InTurn(w.Ctx, "x", rwlock.Write)
+				w.UntilWaiting("x", 2)
+				if i == 0 && mode == rwlock.Read {
+					ail(w, holder, waiter, operator)
 				}
+				state := expect.NoError(operator.Inspect(w.Ctx, "x")).In(w)
+				require.NoError(w, operator.Break(w.Ctx, "x", state.Waiters[0].Hold, "waits", opts...))
+				require.NoError(w, operator.Break(w.Ctx, "x", lease.Owner(), "holds", opts...))
+				require.ErrorIs(w, operator.Break(w.Ctx, "x", lease.Owner(), "again", opts...), rwlock.ErrNotHeld)
+				w.UntilOver(lease)
+				require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
+				first.Wait()
+				second.Wait()
+				require.NotEqual(w, first.Err == nil, second.Err == nil, "%v, %v", first.Err, second.Err)
+				require.ErrorAs(w, errors.Join(first.Err, second.Err), new(*rwlock.BrokenError))
 			}
-		})
-	}
+		}
+	})
 }
 
 // The end of the context, and Close, end a Break that waits, and the hold stays unrenewable.
@@ -152,11 +148,9 @@ func TestBreakThatIsGivenUp(t *testing.T) {
 		lease := holder.Take("x", rwlock.Write)
 		holder.CutOff(0, 1, 2)
 		operator.CutOff(2)
-		ctx := w.Soon(100 * time.Millisecond)
-		require.ErrorIs(w, operator.Break(ctx, "x", lease.Owner(), "first"), context.DeadlineExceeded)
-		waiting := w.Call(w.Ctx, func(ctx context.Context) error {
-			return operator.Break(ctx, "x", lease.Owner(), "second")
-		})
+		soon := w.Soon(100 * time.Millisecond)
+		require.ErrorIs(w, operator.Break(soon, "x", lease.Owner(), "first"), context.DeadlineExceeded)
+		waiting := w.Call(w.Ctx, func(ctx context.Context) error { return operator.Break(ctx, "x", lease.Owner(), "second") })
 		time.Sleep(100 * time.Millisecond)
 		require.NoError(w, operator.Close())
 		require.ErrorIs(w, waiting.Result(), rwlock.ErrClosed)
@@ -201,6 +195,21 @@ func requireOperator(w *world, err error) {
 	require.Equal(w, &rwlock.BrokenError{By: "operator", Why: "in between"}, by)
 }
 
+// endsBroken waits until the operator's Break has ended the lease.
+func endsBroken(w *world, lease *rwlock.Lease) {
+	w.Helper()
+	w.UntilOver(lease)
+	require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
+	requireOperator(w, lease.Err())
+}
+
+// untilFree closes the process and waits until its lock is free.
+func untilFree(w *world, p *process) {
+	w.Helper()
+	require.NoError(w, p.Close())
+	w.Eventually("free", func() bool { return len(w.Inspect("x").Holders) == 0 })
+}
+
 func onOneAndThree(t *testing.T, test func(w *world)) {
 	for _, masters := range []int{1, 3} {
 		t.Run(fmt.Sprint("masters: ", masters), func(t *testing.T) { inFakeTime(t, masters, test) })
@@ -223,15 +232,12 @@ func TestBreakFollowsAnAcquisitionThatAsksAgain(t *testing.T) {
 			lease, err := take(p)
 			require.EqualValues(w, 1, broken.Load())
 			if err == nil {
-				w.UntilOver(lease)
-				err = lease.Err()
-				require.Equal(w, rwlock.ReasonBroken, w.Loss(err).Reason)
+				endsBroken(w, lease)
 			} else {
 				require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+				requireOperator(w, err)
 			}
-			requireOperator(w, err)
-			require.NoError(w, p.Close())
-			w.Eventually("free", func() bool { return len(w.Inspect("x").Holders) == 0 })
+			untilFree(w, p)
 		}
 	})
 }
@@ -252,11 +258,8 @@ func TestBreakFollowsAConversion(t *testing.T) {
 				requireOperator(w, err)
 			}
 			require.Positive(w, broken.Load())
-			w.UntilOver(lease)
-			require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
-			requireOperator(w, lease.Err())
-			require.NoError(w, p.Close())
-			w.Eventually("free", func() bool { return len(w.Inspect("x").Holders) == 0 })
+			endsBroken(w, lease)
+			untilFree(w, p)
 		}
 	})
 }
@@ -272,9 +275,7 @@ func TestBreakFollowsTwoConversions(t *testing.T) {
 		require.NoError(w, lease.Upgrade(w.Ctx))
 		require.NoError(w, operator.Break(w.Ctx, "x", first, "in between"))
 		require.NoError(w, lease.Downgrade(w.Ctx))
-		w.UntilOver(lease)
-		require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
-		requireOperator(w, lease.Err())
+		endsBroken(w, lease)
 	})
 }
 
@@ -299,9 +300,7 @@ func TestBreakFollowsAnAdoption(t *testing.T) {
 			require.NoError(w, operator.Break(w.Ctx, "x", ticket.Hold, "in between"))
 			require.NoError(w, lease.Err())
 			q.Links[2].Deny(nil)
-			w.UntilOver(lease)
-			require.Equal(w, rwlock.ReasonBroken, w.Loss(lease.Err()).Reason)
-			requireOperator(w, lease.Err())
+			endsBroken(w, lease)
 		})
 	}
 }

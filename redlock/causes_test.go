@@ -23,8 +23,7 @@ func TestCausesOfMissingVotesHaveTypes(t *testing.T) {
 		p := warm(w, rwlock.WithTTL(ttl), log.Option())
 		time.Sleep(ttl / 10) // all masters have answered the release: one that is sent again finds the empty master
 		w.Wipe(0)
-		time.Sleep(ttl / 10)
-		synctest.Wait()
+		w.Pass(ttl / 10)
 		require.NotContains(w, log.String(), "in quarantine")
 		for range 3 {
 			p.Section("warm-up") // it is found to be empty, and looked at again
@@ -88,20 +87,16 @@ func TestAMinorityThatDoesNotRenewIsLogged(t *testing.T) {
 			lease := p.Take(name, rwlock.Write)
 			defer func() { require.NoError(w, lease.Release(w.Ctx)) }()
 		}
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		w.Pass(10 * time.Second)
 		require.Empty(w, log.String())
 		w.Minis[2].Stop()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		w.Pass(10 * time.Second)
 		require.Regexp(w, `does not renew leases.* master=mini-2:6379 leases=2 `, log.String())
 		require.Less(w, strings.Count(log.String(), "does not renew"), 6, "at growing intervals")
 		w.Minis[2].Recover()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		w.Pass(10 * time.Second)
 		log.Reset()
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		w.Pass(time.Minute)
 		require.Empty(w, log.String())
 	})
 }
@@ -218,8 +213,7 @@ func TestACounterPastAllTokensOnAQuorum(t *testing.T) {
 			} {
 				spoil(counter, 0, 1)
 				began := time.Now()
-				_, err := take(w.Ctx, "x")
-				require.ErrorIs(w, err, rwlock.ErrConflict, counter)
+				require.ErrorIs(w, expect.ErrorOf(take(w.Ctx, "x")), rwlock.ErrConflict, counter)
 				require.Less(w, time.Since(began), time.Second, "it does not wait")
 				w.Pass(time.Second)
 

@@ -104,8 +104,7 @@ func TestMastersWhoseClocksDifferALittle(t *testing.T) {
 		{0, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 650 * time.Millisecond},
 	} {
 		runInSkewedTime(t, fmt.Sprint(skews), skews, func(w *world) {
-			p := w.ProcessAt(time.Millisecond)
-			p.Section("warm-up")
+			p := warmed(w.ProcessAt(time.Millisecond))
 			for i := range 5 {
 				name := fmt.Sprint("n", i)
 				lease := p.Take(name, rwlock.Write)
@@ -137,8 +136,7 @@ func TestAQuorumWhoseClocksAreFarApart(t *testing.T) {
 
 			acquired, err = tries(p, "new", 10)
 			require.Zero(w, acquired)
-			require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-			require.ErrorContains(w, err, "clock")
+			expect.Fails(w, err, rwlock.ErrNoQuorum, "clock")
 			w.Release(p.Acquire(w.Soon(apart), "newer", rwlock.Write).Granted())
 			time.Sleep(apart)
 			acquired, err = tries(p, "new", 10)
@@ -182,8 +180,7 @@ func TestTokensIncreaseOverChangingMajorities(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
 		var lockers []*rwlock.Locker
 		majorities(func(masters int) {
-			p := w.ProcessAt(0)
-			p.Section("warm-up")
+			p := warmed(w.ProcessAt(0))
 			synctest.Wait()
 			for i := range p.Links {
 				if masters>>i&1 == 0 {
@@ -205,7 +202,7 @@ const (
 
 // Blocks are as large as ever where the clocks of the processes are not the masters'.
 func TestBlocksWhereClocksDiffer(t *testing.T) {
-	for name, c := range map[string]struct{ own, others time.Duration }{
+	eachInFakeTime(t, 3, map[string]struct{ own, others time.Duration }{
 		"its own is behind":       {own: -time.Hour},
 		"its own is ahead":        {own: 600 * time.Millisecond},
 		"another's is ahead":      {others: 600 * time.Millisecond},
@@ -213,32 +210,30 @@ func TestBlocksWhereClocksDiffer(t *testing.T) {
 		"another's is far ahead":  {others: time.Hour},
 		"both are in time":        {},
 		"another's is far behind": {others: -time.Hour},
-	} {
-		runInFakeTime(t, name, 3, func(w *world) {
-			skew, sections := 20*time.Millisecond, 1000
-			if c.others > blockLead { // as far ahead as the masters let it be, each by its own clock
-				skew, sections = 0, blockMin-2 // one is left for a reader that upgrades
-			}
-			for i, m := range w.Minis {
-				m.Skew(time.Duration(i) * skew)
-			}
-			p, q := w.Process(ahead(c.own)), w.Process(ahead(c.others))
-			sent := w.Requests()
-			p.Section("warm-up")
-			mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
-			for _, locker := range []*process{q, p} { // p sees where q's token is
-				w.Release(expect.NoError(locker.Lock(w.Ctx, "n")).In(w))
-			}
+	}, func(w *world, c struct{ own, others time.Duration }) {
+		skew, sections := 20*time.Millisecond, 1000
+		if c.others > blockLead { // as far ahead as the masters let it be, each by its own clock
+			skew, sections = 0, blockMin-2 // one is left for a reader that upgrades
+		}
+		for i, m := range w.Minis {
+			m.Skew(time.Duration(i) * skew)
+		}
+		p, q := w.Process(ahead(c.own)), w.Process(ahead(c.others))
+		sent := w.Requests()
+		p.Section("warm-up")
+		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
+		for _, locker := range []*process{q, p} { // p sees where q's token is
+			w.Release(expect.NoError(locker.Lock(w.Ctx, "n")).In(w))
+		}
+		require.NoError(w, mu.Lock(w.Ctx))
+		require.NoError(w, mu.Unlock(w.Ctx))
+		before := sent.Counts()
+		for range sections - 1 {
 			require.NoError(w, mu.Lock(w.Ctx))
 			require.NoError(w, mu.Unlock(w.Ctx))
-			before := sent.Counts()
-			for range sections - 1 {
-				require.NoError(w, mu.Lock(w.Ctx))
-				require.NoError(w, mu.Unlock(w.Ctx))
-			}
-			require.Equal(w, before, sent.Counts(), "no command")
-		})
-	}
+		}
+		require.Equal(w, before, sent.Counts(), "no command")
+	})
 }
 
 // What the blocks of one lock use up leaves room for those of others.
@@ -267,7 +262,7 @@ func TestBlocksOfOneLockLeaveRoomForOthers(t *testing.T) {
 // A master that has missed the grants of late is proposed a token beyond them, by whoever has seen it: by the holder
 // that converts what it has, and by the one whose release lets the next in. So it agrees with the others at once.
 func TestWhoHasHeldALockProposesATokenBeyondItsOwn(t *testing.T) {
-	for name, grant := range map[string]func(t *testing.T, mu, other *rwlock.RWMutex, forget func()){
+	eachInFakeTime(t, 3, map[string]func(t *testing.T, mu, other *rwlock.RWMutex, forget func()){
 		"downgrade": func(t *testing.T, mu, _ *rwlock.RWMutex, forget func()) {
 			forget()
 			require.NoError(t, mu.Downgrade(t.Context()))
@@ -280,20 +275,17 @@ func TestWhoHasHeldALockProposesATokenBeyondItsOwn(t *testing.T) {
 			require.NoError(t, mu.Unlock(t.Context()))
 			require.NoError(t, <-entered)
 		},
-	} {
-		runInFakeTime(t, name, 3, func(w *world) {
-			p, q := w.ProcessAt(0), w.ProcessAt(0)
-			sent := w.Requests()
-			p.Section("warm-up")
-			q.Section("warm-up")
-			mu := p.RWMutex("n")
-			require.NoError(w, mu.Lock(w.Ctx))
-			before := sent.Counts() // when all masters have granted it
-			older := strconv.FormatUint(uint64(mu.Token())-1, 10)
-			grant(w.T, mu, q.RWMutex("n"), func() { w.Minis[0].Miniredis().HSet("fencelock:{n}", "t", older, "tw", older) })
-			require.Equal(w, before[scripts.Raise], sent.Counts()[scripts.Raise], "it was not raised")
-		})
-	}
+	}, func(w *world, grant func(t *testing.T, mu, other *rwlock.RWMutex, forget func())) {
+		p, q := w.ProcessAt(0), w.ProcessAt(0)
+		sent := w.Requests()
+		warmUp(p, q)
+		mu := p.RWMutex("n")
+		require.NoError(w, mu.Lock(w.Ctx))
+		before := sent.Counts() // when all masters have granted it
+		older := strconv.FormatUint(uint64(mu.Token())-1, 10)
+		grant(w.T, mu, q.RWMutex("n"), func() { w.Minis[0].Miniredis().HSet("fencelock:{n}", "t", older, "tw", older) })
+		require.Equal(w, before[scripts.Raise], sent.Counts()[scripts.Raise], "it was not raised")
+	})
 }
 
 // Tokens go forward though masters lose data one after the other and clocks differ. No clock is ever stepped.
@@ -424,13 +416,11 @@ func (h *history) workOn() {
 }
 
 func TestTokensGoForwardOverLostDataWithoutSteppedClocks(t *testing.T) {
-	for what, happens := range histories {
-		runInFakeTime(t, what, 3, func(w *world) {
-			h := newHistory(w)
-			happens(h)
-			w.Logf("the last token is %v", h.last)
-		})
-	}
+	eachInFakeTime(t, 3, histories, func(w *world, happens func(h *history)) {
+		h := newHistory(w)
+		happens(h)
+		w.Logf("the last token is %v", h.last)
+	})
 }
 
 // A master whose clock is a minute ahead pulls no other there. Where a quorum needs it, the error names the clocks.
@@ -444,8 +434,7 @@ func TestMasterWhoseClockIsAheadPullsNobody(t *testing.T) {
 		}
 		h.Minis[0].Stop()
 		_, err := h.a.Lock(w.Soon(2*floorTTL), "never taken before")
-		require.ErrorIs(t, err, rwlock.ErrNoQuorum)
-		require.ErrorContains(t, err, "clock")
+		expect.Fails(t, err, rwlock.ErrNoQuorum, "clock")
 		require.Regexp(t, `mini-[12]:6379: its clock is`, err.Error())
 	})
 }

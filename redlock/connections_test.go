@@ -75,8 +75,7 @@ func TestVoteCountsWithItsReplicas(t *testing.T) {
 			waiting.Granted() // handed off by two masters with their replicas
 
 			replicas[1].Freeze()
-			_, err := p.TryLock(w.Soon(time.Minute), "n")
-			require.ErrorIs(t, err, rwlock.ErrReplicas)
+			require.ErrorIs(t, expect.ErrorOf(p.TryLock(w.Soon(time.Minute), "n")), rwlock.ErrReplicas)
 			for i, replica := range replicas[:2] {
 				replica.Thaw()
 				w.Servers[i].UntilConfirmed()
@@ -91,8 +90,7 @@ func onQuorum(w *world, p *process, replicas ...*testredis.Server) {
 	w.Helper()
 	lease := p.Acquire(w.Soon(time.Minute), "n", rwlock.Write).Granted()
 	for _, replica := range replicas {
-		record := w.On(replica, "HGET", "fencelock:{n}", "w")
-		require.Contains(w, record, lease.Owner())
+		require.Contains(w, w.On(replica, "HGET", "fencelock:{n}", "w"), lease.Owner())
 	}
 	require.NoError(w, lease.Release(w.Ctx))
 }
@@ -186,8 +184,7 @@ func TestRepeatedAttemptIsConfirmed(t *testing.T) {
 // A release that has freed the lock is neither unknown nor sent again, whatever connection its answer came over.
 func TestReleaseOverAReplacedConnection(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
-		p := w.ProcessOver(testkit.Net{Way: 10 * time.Millisecond, Tuned: true})
-		p.Section("warm-up")
+		p := warmed(w.ProcessOver(testkit.Net{Way: 10 * time.Millisecond, Tuned: true}))
 		lease := p.Take("x", rwlock.Write)
 		time.AfterFunc(5*time.Millisecond, func() {
 			for _, c := range p.Clients {
@@ -299,31 +296,17 @@ var outages = []struct {
 	name        string
 	strike, end func(link *testredis.Link, master *testredis.Mini)
 }{
-	{"refused", func(l *testredis.Link, _ *testredis.Mini) {
-		l.Refuse()
-		l.Cut()
-	}, func(l *testredis.Link, _ *testredis.Mini) { l.Restore() }},
+	{"refused", func(l *testredis.Link, _ *testredis.Mini) { l.Refuse(); l.Cut() }, restoreLink},
+	{"held", func(l *testredis.Link, _ *testredis.Mini) { l.Hold(testredis.Both) }, restoreLink},
+	{"answers held", func(l *testredis.Link, _ *testredis.Mini) { l.Hold(testredis.ToClient) }, restoreLink},
 	{
-		"held",
-		func(l *testredis.Link, _ *testredis.Mini) { l.Hold(testredis.Both) },
-		func(l *testredis.Link, _ *testredis.Mini) { l.Restore() },
+		"held, new connections too",
+		func(l *testredis.Link, _ *testredis.Mini) { l.Hold(testredis.Both); l.Cut() }, restoreLink,
 	},
-	{
-		"answers held",
-		func(l *testredis.Link, _ *testredis.Mini) { l.Hold(testredis.ToClient) },
-		func(l *testredis.Link, _ *testredis.Mini) { l.Restore() },
-	},
-	{"held, new connections too", func(l *testredis.Link, _ *testredis.Mini) {
-		l.Hold(testredis.Both)
-		l.Cut()
-	}, func(l *testredis.Link, _ *testredis.Mini) { l.Restore() }},
 	{
 		"lost, and reset in the end",
 		func(l *testredis.Link, _ *testredis.Mini) { l.Blackhole(testredis.Both) },
-		func(l *testredis.Link, _ *testredis.Mini) {
-			l.Restore()
-			l.Cut()
-		},
+		func(l *testredis.Link, _ *testredis.Mini) { l.Restore(); l.Cut() },
 	},
 	{
 		"stopped",
@@ -336,6 +319,8 @@ var outages = []struct {
 		func(_ *testredis.Link, m *testredis.Mini) { m.Thaw() },
 	},
 }
+
+func restoreLink(l *testredis.Link, _ *testredis.Mini) { l.Restore() }
 
 func TestNoLeaseIsLostWhoseLinksWereBackInTime(t *testing.T) {
 	for _, masters := range []int{1, 3} {
@@ -396,7 +381,7 @@ func (o *outage) acquire() *rwlock.Lease {
 		})
 		o.history += ", handed over"
 	}
-	return expect.NoError(take(o.Ctx, "x")).In(o, "%s", o.history)
+	return expect.NoError(take(o.Ctx, "x")).In(o, o.history)
 }
 
 // fail breaks so many links that a quorum is lost, and ends each before the last moment.

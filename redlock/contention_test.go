@@ -152,8 +152,7 @@ func refuseReleasesOf(w *world, p *process, name string) {
 		})
 		link.DelayNextReply(w.Running(scripts.Acquire), 40*time.Millisecond)
 	}
-	_, err := p.Lock(w.Soon(20*time.Millisecond), name)
-	require.ErrorIs(w, err, context.DeadlineExceeded)
+	require.ErrorIs(w, expect.ErrorOf(p.Lock(w.Soon(20*time.Millisecond), name)), context.DeadlineExceeded)
 	time.Sleep(100 * time.Millisecond)
 }
 
@@ -161,8 +160,7 @@ func refuseReleasesOf(w *world, p *process, name string) {
 func TestASingleAttemptIsNotRefusedByItsLateGrants(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		const ttl = 2 * time.Second
-		p := w.ProcessAt(0, redlock.WithNodeTimeout(ttl-time.Millisecond))
-		p.Section("warm-up")
+		p := warmed(w.ProcessAt(0, redlock.WithNodeTimeout(ttl-time.Millisecond)))
 		refuseReleasesOf(w, p, "other")
 		for i := range 3 {
 			for _, link := range p.Links[1:] {

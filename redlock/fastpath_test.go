@@ -29,9 +29,7 @@ func testFastPath(t *testing.T, names int) {
 	acquisitions := testredis.Few(40, 300)
 	inFakeTime(t, 5, func(w *world) {
 		peers := crowd(w, 4, 7)
-		for _, p := range peers {
-			p.Section("warm-up")
-		}
+		warmUp(peers...)
 		rng := dice(7, diceWork, 0)
 		fast, slowest := 0, time.Duration(0)
 		for i := range acquisitions {
@@ -54,8 +52,7 @@ func testFastPath(t *testing.T, names int) {
 // The verdict falls with the quorum's last answer: the slower minority is not waited for.
 func TestVerdictDoesNotWaitForTheSlowest(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
-		p := w.ProcessAt(0)
-		p.Section("warm-up")
+		p := warmed(w.ProcessAt(0))
 		synctest.Wait() // for what the slower masters have yet to answer
 		for i, link := range p.Links {
 			link.Delay(time.Duration(i+1) * 10 * time.Millisecond)
@@ -73,9 +70,7 @@ func TestVerdictDoesNotWaitForTheSlowest(t *testing.T) {
 func TestReadersGetInWithOneRound(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
 		peers := crowd(w, 8, 7) // a message takes a millisecond at least, and less than two
-		for _, p := range peers {
-			p.Section("warm-up")
-		}
+		warmUp(peers...)
 		time.Sleep(time.Second)
 		var work sync.WaitGroup
 		for i, p := range peers {

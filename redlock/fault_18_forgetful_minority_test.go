@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -15,21 +16,16 @@ func TestFault18ForgetfulMinorityKeepsTheLock(t *testing.T) {
 	inFakeTime(t, 5, func(w *world) {
 		holder, other := w.Process(), w.Process()
 		b := judge.For(w, "forgetful")
-		at := b.Begin("x")
-		lease := holder.Take("x", rwlock.Write)
-		b.Acquired(at, lease)
+		lease := judged(b, holder, "x")
 		for i := range 2 {
 			w.Wipe(i)
 		}
-		_, err := other.TryLock(w.Ctx, "x")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(other.TryLock(w.Ctx, "x")), rwlock.ErrNotAcquired)
 		time.Sleep(time.Minute)
 		require.NoError(w, lease.Err(), "the other three keep it alive")
 		w.Release(lease)
 
-		at = b.Begin("x")
-		next := other.Take("x", rwlock.Write)
-		b.Acquired(at, next)
+		next := judged(b, other, "x")
 		require.Greater(w, next.Token(), lease.Token())
 		w.Release(next)
 	})

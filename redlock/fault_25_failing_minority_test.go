@@ -27,28 +27,26 @@ func TestFault25DownMinorityDoesNotStall(t *testing.T) {
 			}
 		},
 	}
-	for way, strike := range ways {
-		runInFakeTime(t, way, 5, func(w *world) {
-			p := warm(w)
-			strike(w.Minis[1])
-			strike(w.Minis[3])
-			for i := range 40 {
-				begun := time.Now()
-				lease := p.Take(fmt.Sprint("name-", i%10), rwlock.Write)
-				require.Equal(w, 2*time.Millisecond, time.Since(begun), "acquisition %d", i)
-				w.Release(lease)
-				time.Sleep(30 * time.Millisecond)
-			}
-		})
-	}
+	eachInFakeTime(t, 5, ways, func(w *world, strike func(*testredis.Mini)) {
+		p := warm(w)
+		strike(w.Minis[1])
+		strike(w.Minis[3])
+		for i := range 40 {
+			begun := time.Now()
+			lease := p.Take(fmt.Sprint("name-", i%10), rwlock.Write)
+			require.Equal(w, 2*time.Millisecond, time.Since(begun), "acquisition %d", i)
+			w.Release(lease)
+			time.Sleep(30 * time.Millisecond)
+		}
+	})
 }
 
 // F25: grants that come too late are no lease, though a quorum has granted: the validity is checked last.
 func TestFault25ValidityIsCheckedAfterTheQuorum(t *testing.T) {
 	const ttl = 200 * time.Millisecond
 	inFakeTime(t, 5, func(w *world) {
-		p := w.ProcessAt(0, rwlock.WithTTL(ttl), redlock.WithNodeTimeout(ttl-time.Millisecond), redlock.WithDrift(0.02))
-		p.Section("warm-up")
+		w.TTL = ttl
+		p := warmed(w.ProcessAt(0, redlock.WithNodeTimeout(ttl-time.Millisecond), redlock.WithDrift(0.02)))
 		var late []<-chan struct{}
 		for _, link := range p.Links[:3] {
 			// Before a batch is given up, and after the trust in its grant has ended.
@@ -95,18 +93,13 @@ func TestFault25EmptiedMasterAbstains(t *testing.T) {
 		holder, other := warm(w, rwlock.WithTTL(ttl)), warm(w, rwlock.WithTTL(ttl))
 		holder.CutOff(3, 4)
 		b := judge.For(w, "emptied")
-		at := b.Begin("x")
-		lease := holder.Take("x", rwlock.Write)
-		b.Acquired(at, lease)
+		lease := judged(b, holder, "x")
 
 		w.Wipe(0)
 		emptied := time.Now()
-		_, err := other.TryLock(w.Ctx, "x")
-		require.Error(w, err, "0, 3 and 4 know of no holder")
+		require.Error(w, expect.ErrorOf(other.TryLock(w.Ctx, "x")), "0, 3 and 4 know of no holder")
 
-		at = b.Begin("x")
-		next := other.Take("x", rwlock.Write)
-		b.Acquired(at, next)
+		next := judged(b, other, "x")
 		require.ErrorIs(w, lease.Err(), rwlock.ErrLost, "1 and 2 are no quorum for it")
 		require.Less(w, time.Since(emptied), 2*ttl)
 		w.Release(next)
@@ -125,15 +118,11 @@ func TestFault25EmptiedMasterAbstainsForTheLongestTTL(t *testing.T) {
 		holder, other := warm(w, rwlock.WithTTL(ttl)), warm(w, rwlock.WithTTL(ttl))
 		holder.CutOff(3, 4)
 		b := judge.For(w, "emptied")
-		at := b.Begin("x")
-		lease := holder.Take("x", rwlock.Write)
-		b.Acquired(at, lease)
+		lease := judged(b, holder, "x")
 		holder.CutOff(0, 1, 2)
 
 		w.Wipe(0)
-		at = b.Begin("x")
-		next := other.Take("x", rwlock.Write)
-		b.Acquired(at, next)
+		next := judged(b, other, "x")
 		require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
 		w.Release(next)
 	})

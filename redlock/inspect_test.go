@@ -84,8 +84,7 @@ func TestQuorumErrorNamesEachCause(t *testing.T) {
 		w.Wipe(3)
 		synctest.Wait() // the client knows that its connections are gone
 		_, err := p.Lock(w.Ctx, "x", rwlock.WithMaxWait(3*time.Second))
-		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
-		require.ErrorContains(w, err, "WithMaxWait limit of 3s reached")
+		expect.Fails(w, err, rwlock.ErrNoQuorum, "WithMaxWait limit of 3s reached")
 		quorum := testkit.As[*rwlock.QuorumError](w, err)
 		require.Equal(w, "x", quorum.Name)
 		require.Equal(w, 3, quorum.Need)
@@ -95,10 +94,8 @@ func TestQuorumErrorNamesEachCause(t *testing.T) {
 			require.Equal(w, i, quorum.Nodes[i].Index)
 			require.ErrorContains(w, quorum.Nodes[i].Err, says)
 		}
-		silence := testkit.As[*rwlock.NoReplyError](w, quorum.Nodes[1].Err)
-		require.Positive(w, silence.After)
-		abstention := testkit.As[*rwlock.AbstainError](w, quorum.Nodes[3].Err)
-		require.Positive(w, abstention.For)
+		require.Positive(w, testkit.As[*rwlock.NoReplyError](w, quorum.Nodes[1].Err).After)
+		require.Positive(w, testkit.As[*rwlock.AbstainError](w, quorum.Nodes[3].Err).For)
 	})
 }
 
@@ -116,8 +113,7 @@ func TestMajorityLostWhileWaitingIsNoContention(t *testing.T) {
 		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 		require.NotErrorIs(w, err, rwlock.ErrNotAcquired)
 		require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
-		lost := testkit.As[*rwlock.LostError](w, lease.Err())
-		require.Equal(w, rwlock.ReasonNotRenewed, lost.Reason)
+		require.Equal(w, rwlock.ReasonNotRenewed, testkit.As[*rwlock.LostError](w, lease.Err()).Reason)
 	})
 }
 
@@ -125,8 +121,7 @@ func TestMajorityLostWhileWaitingIsNoContention(t *testing.T) {
 func TestInspectOverANewConnection(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		lease := w.Process().Take("x", rwlock.Write)
-		p := w.ProcessOver(testkit.Net{Way: time.Millisecond, Tuned: true})
-		p.Section("warm-up")
+		p := warmed(w.ProcessOver(testkit.Net{Way: time.Millisecond, Tuned: true}))
 		for _, l := range p.Links {
 			l.Cut()
 		}
@@ -180,8 +175,7 @@ func TestListIsTheUnionOfTheMasters(t *testing.T) {
 		require.Len(w, shown["held"].Holders, 1)
 		require.Len(w, failed, 2, "one for each master")
 		for i, err := range failed {
-			node := testkit.As[*rwlock.NodeError](w, err)
-			require.Equal(w, i+1, node.Index)
+			require.Equal(w, i+1, testkit.As[*rwlock.NodeError](w, err).Index)
 		}
 
 		require.ErrorContains(w, failed[0], "refused")
@@ -255,8 +249,7 @@ func TestMovedMasterHasNoVote(t *testing.T) {
 	nobodyBeside(w, lease, next, untuned, alone)
 	_, err := next.TryLock(w.Soon(time.Second), "x")
 	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
-	abstains := testkit.As[*rwlock.AbstainError](t, err)
-	require.ErrorContains(t, abstains, "is another server than the one at")
+	require.ErrorContains(t, testkit.As[*rwlock.AbstainError](t, err), "is another server than the one at")
 }
 
 var foundings = flag.Int("redlock.foundings", testredis.Few(1, 10), "how many first starts of a set are simulated")

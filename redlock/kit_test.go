@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/internal/test/expect"
+	"github.com/seed74116694/fencelock/internal/test/judge"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
@@ -38,12 +39,40 @@ func runInFakeTime(t *testing.T, name string, masters int, test func(w *world)) 
 	t.Run(name, func(t *testing.T) { inFakeTime(t, masters, test) })
 }
 
+// eachInFakeTime is inFakeTime for each case, in a subtest of its name.
+func eachInFakeTime[C any](t *testing.T, masters int, cases map[string]C, test func(w *world, c C)) {
+	t.Helper()
+	testkit.Each(t, cases, func(t *testing.T, c C) { inFakeTime(t, masters, func(w *world) { test(w, c) }) })
+}
+
 // warm starts a process that has used the masters once: it is connected, and they know the scripts.
 func warm(w *world, opts ...rwlock.Option) *process {
 	w.Helper()
-	p := w.Process(opts...)
+	return warmed(w.Process(opts...))
+}
+
+// warmed is the process once it has used the masters.
+func warmed(p *process) *process {
+	p.W.Helper()
 	p.Section("warm-up")
 	return p
+}
+
+// warmUp has the processes use the masters.
+func warmUp(all ...*process) {
+	for _, p := range all {
+		p.W.Helper()
+		p.Section("warm-up")
+	}
+}
+
+// judged takes the lock before the eyes of a judge.
+func judged(j *judge.Judge, p *process, name string) *rwlock.Lease {
+	p.W.Helper()
+	at := j.Begin(name)
+	lease := p.Take(name, rwlock.Write)
+	j.Acquired(at, lease)
+	return lease
 }
 
 // ahead gives a process a wall clock that is so much ahead of the masters'.

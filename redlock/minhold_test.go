@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -23,40 +24,37 @@ import (
 // A quorum keeps the name for the minimum, whichever master is missing when the lease is taken, released or asked for.
 func TestMinHoldOverAQuorum(t *testing.T) {
 	const least = 30 * time.Second
-	for name, c := range map[string]struct{ before, between, after int }{
+	eachInFakeTime(t, 3, map[string]struct{ before, between, after int }{
 		"all masters":                 {-1, -1, -1},
 		"one is missing":              {0, 0, 0},
 		"another one is missing then": {0, 0, 1},
 		"one is missing at the end":   {-1, 1, -1},
-	} {
-		runInFakeTime(t, name, 3, func(w *world) {
-			p, q := w.Process(), w.Process()
-			p.WarmUp()
-			q.WarmUp()
-			missing := func(p *process, master int) {
-				p.Restore(0, 1, 2)
-				if master >= 0 {
-					p.CutOff(master)
-				}
+	}, func(w *world, c struct{ before, between, after int }) {
+		p, q := w.Process(), w.Process()
+		p.WarmUp()
+		q.WarmUp()
+		missing := func(p *process, master int) {
+			p.Restore(0, 1, 2)
+			if master >= 0 {
+				p.CutOff(master)
 			}
-			missing(p, c.before)
-			lease := p.Take("n", rwlock.Write, rwlock.WithMinHold(least))
-			granted := time.Now()
-			missing(p, c.between)
-			_ = lease.Release(w.Ctx)
-			missing(p, -1)
-			w.Pass(5 * time.Second)
-			missing(q, c.after)
-			_, err := q.TryLock(w.Ctx, "n")
-			require.Error(w, err)
-			missing(q, -1)
-			waits := q.Acquire(w.Ctx, "n", rwlock.Write)
-			next := waits.Granted()
-			require.GreaterOrEqual(w, waits.At.Sub(granted), least-10*time.Millisecond)
-			require.Less(w, waits.At.Sub(granted), least+3*time.Second)
-			w.Release(next)
-		})
-	}
+		}
+		missing(p, c.before)
+		lease := p.Take("n", rwlock.Write, rwlock.WithMinHold(least))
+		granted := time.Now()
+		missing(p, c.between)
+		_ = lease.Release(w.Ctx)
+		missing(p, -1)
+		w.Pass(5 * time.Second)
+		missing(q, c.after)
+		require.Error(w, expect.ErrorOf(q.TryLock(w.Ctx, "n")))
+		missing(q, -1)
+		waits := q.Acquire(w.Ctx, "n", rwlock.Write)
+		next := waits.Granted()
+		require.GreaterOrEqual(w, waits.At.Sub(granted), least-10*time.Millisecond)
+		require.Less(w, waits.At.Sub(granted), least+3*time.Second)
+		w.Release(next)
+	})
 }
 
 // A TTL beyond the quarantine is refused: a master that forgets the hold would vote before it has ended.
@@ -64,8 +62,7 @@ func TestSetTTLOverAQuorum(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		p := w.Process(redlock.WithQuarantine(time.Minute))
 		lease := p.Take("n", rwlock.Write)
-		refused := testkit.As[*rwlock.OptionError](w, lease.SetTTL(w.Ctx, time.Minute+1))
-		require.Contains(w, refused.Rule, "quarantine")
+		require.Contains(w, testkit.As[*rwlock.OptionError](w, lease.SetTTL(w.Ctx, time.Minute+1)).Rule, "quarantine")
 		w.Pass(100 * time.Millisecond) // the last answers of the acquisition
 		p.CutOff(1)
 		require.NoError(w, lease.SetTTL(w.Ctx, time.Minute))
@@ -90,8 +87,7 @@ func TestALateGrantTakesPartInARenewal(t *testing.T) {
 		"Renew":  func(ctx context.Context, lease *rwlock.Lease) error { return lease.Renew(ctx) },
 		"SetTTL": func(ctx context.Context, lease *rwlock.Lease) error { return lease.SetTTL(ctx, time.Minute) },
 		"Detach": func(ctx context.Context, lease *rwlock.Lease) error {
-			_, err := lease.Detach(ctx, rwlock.WithTTL(time.Minute))
-			return err
+			return expect.ErrorOf(lease.Detach(ctx, rwlock.WithTTL(time.Minute)))
 		},
 	}
 	for how, fail := range map[string]func(link *testredis.Link){
@@ -113,20 +109,18 @@ func TestALateGrantTakesPartInARenewal(t *testing.T) {
 
 // A grant that comes while a round is under way is no answer to it. One with another token is not renewed.
 func TestALateGrantConfirmsNoRenewal(t *testing.T) {
-	for name, counted := range map[string]time.Duration{"the token of the lease": 0, "a larger token": time.Hour} {
-		runInFakeTime(t, name, 3, func(w *world) {
-			p := warm(w)
-			w.Pass(time.Second)
-			before := strconv.FormatInt(time.Now().Add(counted).UnixMicro(), 10)
-			w.Minis[2].Miniredis().HSet("fencelock:{n}", "t", before, "tw", before)
-			p.Links[2].Delay(20 * time.Millisecond)
-			lease := p.Take("n", rwlock.Write)
-			p.Links[1].Blackhole(testredis.Both)
-			p.Links[2].DelayDir(testredis.ToServer, time.Hour) // but for what is on its way
-			failed := testkit.As[*rwlock.QuorumError](w, lease.SetTTL(w.Ctx, w.TTL/4))
-			require.Equal(w, 1, failed.Got)
-		})
-	}
+	counts := map[string]time.Duration{"the token of the lease": 0, "a larger token": time.Hour}
+	eachInFakeTime(t, 3, counts, func(w *world, counted time.Duration) {
+		p := warm(w)
+		w.Pass(time.Second)
+		before := strconv.FormatInt(time.Now().Add(counted).UnixMicro(), 10)
+		w.Minis[2].Miniredis().HSet("fencelock:{n}", "t", before, "tw", before)
+		p.Links[2].Delay(20 * time.Millisecond)
+		lease := p.Take("n", rwlock.Write)
+		p.Links[1].Blackhole(testredis.Both)
+		p.Links[2].DelayDir(testredis.ToServer, time.Hour) // but for what is on its way
+		require.Equal(w, 1, testkit.As[*rwlock.QuorumError](w, lease.SetTTL(w.Ctx, w.TTL/4)).Got)
+	})
 }
 
 // At each tick processes whose clocks agree ask at the same moment. Each gets the master that is next to it, and then
@@ -180,32 +174,30 @@ func runsPerTick(w *world, asks time.Duration) map[int32]int {
 
 // An upgrade that was passed over while it was cut off has lost its place to another one, and is told so when back.
 func TestAnUpgradeThatWasPassedOverMeetsAnother(t *testing.T) {
-	for name, off := range map[string]int{"by all masters": 3, "by two": 2} {
-		runInFakeTime(t, name, 3, func(w *world) {
-			first, other := w.Process(), w.Process()
-			reads := func(p *process) *rwlock.Lease {
-				lease := p.Acquire(w.Soon(30*time.Second), "n", rwlock.Read).Granted()
-				return lease
-			}
-			upgrades := func(lease *rwlock.Lease) <-chan error {
-				done := make(chan error, 1)
-				go func() { done <- lease.Upgrade(w.Soon(30 * time.Second)) }()
-				time.Sleep(10 * time.Millisecond) // it is queued everywhere
-				return done
-			}
-			lease, leaves := reads(first), reads(other)
-			passedOver := upgrades(lease)
-			first.CutOff(testkit.Span(0, off)...)
-			w.Release(leaves)
-			later := reads(other)
-			upgraded := upgrades(later)
-			first.Restore(testkit.Span(0, off)...)
-			require.ErrorIs(w, <-passedOver, rwlock.ErrUpgrade)
-			w.Release(lease)
-			require.NoError(w, <-upgraded)
-			w.Release(later)
-		})
-	}
+	eachInFakeTime(t, 3, map[string]int{"by all masters": 3, "by two": 2}, func(w *world, off int) {
+		first, other := w.Process(), w.Process()
+		reads := func(p *process) *rwlock.Lease {
+			lease := p.Acquire(w.Soon(30*time.Second), "n", rwlock.Read).Granted()
+			return lease
+		}
+		upgrades := func(lease *rwlock.Lease) <-chan error {
+			done := make(chan error, 1)
+			go func() { done <- lease.Upgrade(w.Soon(30 * time.Second)) }()
+			time.Sleep(10 * time.Millisecond) // it is queued everywhere
+			return done
+		}
+		lease, leaves := reads(first), reads(other)
+		passedOver := upgrades(lease)
+		first.CutOff(testkit.Span(0, off)...)
+		w.Release(leaves)
+		later := reads(other)
+		upgraded := upgrades(later)
+		first.Restore(testkit.Span(0, off)...)
+		require.ErrorIs(w, <-passedOver, rwlock.ErrUpgrade)
+		w.Release(lease)
+		require.NoError(w, <-upgraded)
+		w.Release(later)
+	})
 }
 
 // A pair over a quorum takes one round trip, whichever minority is missing, and no request is sent twice.

@@ -115,7 +115,7 @@ func TestAbstentionEndsThoughTheClockWasAhead(t *testing.T) {
 			w.Minis[1].Skew(0)
 			time.Sleep(2 * ttl)
 			w.Minis[2].Stop()
-			w.Release(expect.NoError(p.Lock(w.Soon(2*ttl), "x")).In(w, "its quarantine of %v is long over", ttl))
+			w.Release(expect.NoError(p.Lock(w.Soon(2*ttl), "x")).In(w, "its quarantine is long over:", ttl))
 		})
 	}
 }

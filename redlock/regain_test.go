@@ -67,8 +67,7 @@ func TestLeaseRegainsEveryMasterInTurn(t *testing.T) {
 						require.Equal(w, lease.Owner(), state.Masters[master].Holders[0].Owner)
 					}
 				}
-				_, err := observer.TryLock(w.Ctx, "leader")
-				require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+				require.ErrorIs(w, expect.ErrorOf(observer.TryLock(w.Ctx, "leader")), rwlock.ErrNotAcquired)
 				w.Release(lease)
 				time.Sleep(100 * time.Millisecond)
 				observer.RequireFree("leader")
@@ -122,16 +121,13 @@ func TestAMasterThatGrantsLateTakesTheTokenOfTheLease(t *testing.T) {
 	for _, skew := range []time.Duration{0, time.Hour} {
 		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
 			runInSkewedTime(t, fmt.Sprint(mode, ", a clock ahead by ", skew), []time.Duration{0, 0, skew}, func(w *world) {
-				p := w.ProcessAt(time.Millisecond)
-				p.Section("warm-up")
+				p := warmed(w.ProcessAt(time.Millisecond))
 				p.Links[2].DelayDir(testredis.ToServer, time.Second)
 				lease := p.Take("x", mode)
 				p.Links[2].Delay(time.Millisecond)
 				w.Pass(w.TTL / 2)
 				require.True(w, standsEverywhere(w, lease))
-				next := p.LineUp("x", rwlock.Write, func(next *rwlock.Lease) {
-					require.Greater(w, next.Token(), lease.Token())
-				})
+				next := p.LineUp("x", rwlock.Write, func(next *rwlock.Lease) { require.Greater(w, next.Token(), lease.Token()) })
 				w.Release(lease)
 				<-next.Over
 			})

@@ -44,6 +44,7 @@ const (
 // A seed fixes the faults, the delays of messages and what the processes do; the order in which goroutines run within
 // one moment it does not.
 func TestSimulation(t *testing.T) {
+	t.Parallel() // it computes while others wait in real time
 	chosen := []int64{*oneSeed}
 	if *oneSeed == 0 {
 		chosen = chosen[:0]
@@ -160,6 +161,7 @@ func (s *simulation) accept(err error) {
 func (s *simulation) settle() {
 	for _, p := range s.peers {
 		for _, link := range p.Links {
+			link.Restore()
 			link.Delay(time.Millisecond)
 		}
 	}
@@ -168,15 +170,9 @@ func (s *simulation) settle() {
 	for _, p := range s.peers {
 		work.Go(func() {
 			for _, name := range s.names {
-				at := s.checker.Begin(name)
-				lease, err := p.Lock(s.Soon(5*time.Second), name)
-				if err != nil {
+				if err := s.visit(name, func() (*rwlock.Lease, error) { return p.Lock(s.Soon(5*time.Second), name) }); err != nil {
 					s.Errorf("seed %d: all is well again, but %v", s.seed, err)
 					return
-				}
-				s.checker.Acquired(at, lease)
-				if err := lease.Release(s.Ctx); err != nil {
-					s.Errorf("seed %d: all is well again, but release: %v", s.seed, err)
 				}
 			}
 		})
@@ -193,19 +189,45 @@ func (s *simulation) settle() {
 	}
 }
 
+// take takes a lock before the eyes of the checker.
+func (s *simulation) take(name string, lock func() (*rwlock.Lease, error)) (*rwlock.Lease, error) {
+	at := s.checker.Begin(name)
+	lease, err := lock()
+	if err == nil {
+		s.checker.Acquired(at, lease)
+	}
+	return lease, err
+}
+
+// visit takes a lock and gives it back, which has to succeed if it was granted.
+func (s *simulation) visit(name string, lock func() (*rwlock.Lease, error)) error {
+	lease, err := s.take(name, lock)
+	if err != nil {
+		return err
+	}
+	if err := lease.Release(s.Ctx); err != nil {
+		s.Errorf("seed %d: all is well again, but release: %v", s.seed, err)
+	}
+	return nil
+}
+
+// accepted takes a lock. It returns nil where the faults explain that it was not granted.
+func (s *simulation) accepted(name string, lock func() (*rwlock.Lease, error)) *rwlock.Lease {
+	lease, err := s.take(name, lock)
+	if err != nil {
+		s.accept(err)
+		return nil
+	}
+	return lease
+}
+
 // tryAll has each process get each lock by a single attempt, one after the other: all locks are free.
 func (s *simulation) tryAll() {
 	for _, p := range s.peers {
 		for _, name := range s.names {
-			at := s.checker.Begin(name)
-			lease, err := p.TryLock(s.Soon(time.Second), name)
-			if err != nil {
+			if err := s.visit(name, func() (*rwlock.Lease, error) { return p.TryLock(s.Soon(time.Second), name) }); err != nil {
 				s.Errorf("seed %d: %q is free, but a single attempt of peer %d fails: %v", s.seed, name, p.index, err)
 				continue
-			}
-			s.checker.Acquired(at, lease)
-			if err := lease.Release(s.Ctx); err != nil {
-				s.Errorf("seed %d: all is well again, but release: %v", s.seed, err)
 			}
 			if s.conditions != nil && s.sends[p.index] {
 				time.Sleep(simTTL / 2) // until it has arrived everywhere
@@ -270,13 +292,10 @@ func (s *simulation) step(ctx context.Context, p *simPeer) {
 	}
 	wait, cancel := context.WithTimeout(ctx, upTo(p.rng, 4*simTTL))
 	defer cancel()
-	at := s.checker.Begin(name)
-	lease, err := p.acquire(wait, name, opts)
-	if err != nil {
-		s.accept(err)
+	lease := s.accepted(name, func() (*rwlock.Lease, error) { return p.acquire(wait, name, opts) })
+	if lease == nil {
 		return
 	}
-	s.checker.Acquired(at, lease)
 	for range p.rng.IntN(10) / 8 * 2 { // shorter, longer, or one after the other
 		_ = lease.SetTTL(wait, 100*time.Millisecond+upTo(p.rng, simTTL-100*time.Millisecond))
 	}
@@ -455,6 +474,7 @@ const convertFor = 3 * time.Second
 // come and give up, with delays drawn from a seed: on one master, whose scripts the model judges, and over three, of
 // which one is down for every second seed. Nobody gets in between, tokens go up, and nobody waits for ever.
 func TestSimulatedConversions(t *testing.T) {
+	t.Parallel() // as TestSimulation
 	for i := range *conversionSeeds {
 		seed := *fromSeed + int64(i)
 		inFakeTime(t, 1, func(w *world) {
@@ -467,22 +487,34 @@ func TestSimulatedConversions(t *testing.T) {
 	}
 }
 
+// oneLock is a simulation of one lock, without the conditions of the others.
+func oneLock(w *world, seed int64) *simulation {
+	checker := judge.For(w, fmt.Sprintf("seed %d", seed))
+	return &simulation{world: w, seed: seed, checker: checker, names: []string{"n"}}
+}
+
+// addPeer starts a process for which so many masters are down.
+func (s *simulation) addPeer(rng *rand.Rand, down int, opts ...rwlock.Option) *simPeer {
+	p := &simPeer{process: s.Connect(testkit.Net{}), index: len(s.peers), rng: rng, opts: opts}
+	for _, link := range p.Links {
+		link.Delay(upTo(rng, 10*time.Millisecond))
+	}
+	p.Start(opts...)
+	p.Section("warm-up")
+	p.CutOff(testkit.Span(0, down)...)
+	s.peers = append(s.peers, p)
+	return p
+}
+
 func simulateConversions(w *world, seed int64, down int, opts ...rwlock.Option) {
-	s := &simulation{world: w, seed: seed, checker: judge.For(w, fmt.Sprintf("seed %d", seed))}
-	s.names, s.patient = []string{"n"}, true
+	s := oneLock(w, seed)
+	s.patient = true
 	mutexes := int(seed / 2 % 2 * 2)
 	ctx, stop := context.WithTimeout(w.Ctx, convertFor)
 	defer stop()
 	var work sync.WaitGroup
 	for i := range 4 {
-		p := &simPeer{process: s.Connect(testkit.Net{}), index: i, rng: dice(seed, diceWork, i)}
-		for _, link := range p.Links {
-			link.Delay(upTo(p.rng, 10*time.Millisecond))
-		}
-		p.Start(opts...)
-		p.Section("warm-up")
-		p.CutOff(testkit.Span(0, down)...)
-		s.peers = append(s.peers, p)
+		p := s.addPeer(dice(seed, diceWork, i), down, opts...)
 		work.Go(func() {
 			for ctx.Err() == nil {
 				s.convertLease(ctx, p)
@@ -498,9 +530,6 @@ func simulateConversions(w *world, seed int64, down int, opts ...rwlock.Option) 
 		}
 	}
 	work.Wait()
-	for _, p := range s.peers {
-		p.Restore(testkit.Span(0, down)...)
-	}
 	s.settle()
 	require.Greater(w, s.checker.Grants(), 50, "seed %d", seed)
 }
@@ -514,13 +543,10 @@ func (s *simulation) convertLease(ctx context.Context, p *simPeer) {
 	if p.rng.IntN(3) > 0 {
 		lock = p.RLock
 	}
-	at := s.checker.Begin("n")
-	lease, err := lock(wait, "n")
-	if err != nil {
-		s.accept(err)
+	lease := s.accepted("n", func() (*rwlock.Lease, error) { return lock(wait, "n") })
+	if lease == nil {
 		return
 	}
-	s.checker.Acquired(at, lease)
 	for range p.rng.IntN(4) {
 		pause(ctx, upTo(p.rng, 10*time.Millisecond))
 		s.convert(ctx, p, lease)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -24,9 +25,7 @@ func TestDoReturnsWhatHappened(t *testing.T) {
 		require.Equal(w, failure, p.RDo(w.Ctx, "a", fail))
 		require.Empty(w, p.inspect("a").Holders)
 
-		require.PanicsWithValue(w, "boom", func() {
-			_ = p.Do(w.Ctx, "a", func(context.Context) error { panic("boom") })
-		})
+		require.PanicsWithValue(w, "boom", func() { _ = p.Do(w.Ctx, "a", func(context.Context) error { panic("boom") }) })
 		require.Empty(w, p.inspect("a").Holders)
 
 		ctx, _ := owned(w)
@@ -79,8 +78,7 @@ func TestDoEndsAHoldLeftBehind(t *testing.T) {
 				if errors.Is(err, panics) {
 					require.Equal(w, panics, err, "the panic goes on as it was")
 				} else {
-					require.ErrorIs(w, err, reentrant.ErrOrder)
-					require.ErrorContains(w, err, `lock "a": it is hold 1 of 3`)
+					expect.Fails(w, err, reentrant.ErrOrder, `lock "a": it is hold 1 of 3`)
 				}
 				require.ErrorIs(w, left[0].Lease().Err(), rwlock.ErrReleased)
 				requireReleased(w, inner)
@@ -101,14 +99,9 @@ func TestDoEndsAHoldLeftBehind(t *testing.T) {
 
 // Only what nests in the Do's own hold ends with it.
 func TestANestedDoLeavesTheHoldsAroundIt(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, p *process, ctx context.Context) {
 		outer := must(w)(p.Lock(ctx, "a"))
-		err := p.Do(ctx, "a", func(ctx context.Context) error {
-			_, err := p.RLock(ctx, "a")
-			return err
-		})
+		err := p.Do(ctx, "a", func(ctx context.Context) error { return expect.ErrorOf(p.RLock(ctx, "a")) })
 		require.ErrorIs(w, err, reentrant.ErrOrder)
 		require.NoError(w, outer.Lease().Err())
 		require.NoError(w, outer.Release(ctx), "nothing nests in it any more")
@@ -129,8 +122,7 @@ func recovered(f func() error) (err error) {
 // requireReleased checks that a context has ended by the release of its hold, and names the lock.
 func requireReleased(w *world, ctx context.Context) {
 	w.Helper()
-	require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
-	require.ErrorContains(w, context.Cause(ctx), `lock "a"`)
+	expect.Fails(w, context.Cause(ctx), rwlock.ErrReleased, `lock "a"`)
 }
 
 // A TryDo enters where its owner is already, and leaves the work to another owner that is.
@@ -235,25 +227,19 @@ func loseByFlush(w *world, h *reentrant.Hold) {
 }
 
 func TestNothingNestsAfterClose(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, p *process, ctx context.Context) {
 		outer := must(w)(p.Lock(ctx, "a"))
 		require.NoError(w, p.remote.Close())
-		_, err := p.Lock(ctx, "a")
-		require.ErrorIs(w, err, rwlock.ErrReleased)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(ctx, "a")), rwlock.ErrReleased)
 		require.NoError(w, outer.Release(ctx))
-		_, err = p.Lock(ctx, "a")
-		require.ErrorIs(w, err, rwlock.ErrClosed)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(ctx, "a")), rwlock.ErrClosed)
 	})
 }
 
 // A nested hold may be held for long, and each request that it serves gets a context of it. A request that has ended
 // leaves nothing behind, and those that end together share one end.
 func TestContextsOfANestedHoldDoNotPileUp(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		l := start(w)
-		ctx, _ := owned(w)
+	asOwner(t, inFakeTime, func(w *world, l *process, ctx context.Context) {
 		outer := must(w)(l.Lock(ctx, "n"))
 		hold := must(w)(l.RLock(outer.Context(ctx), "n"))
 		inner := must(w)(l.Lock(hold.Context(ctx), "n"))

@@ -14,8 +14,7 @@ import (
 func TestFault20ReentryKeepsTheToken(t *testing.T) {
 	everywhere(t, func(w *world) {
 		first, second := start(w), start(w)
-		ctx, owner := owned(w)
-		there := elsewhere(w, owner)
+		ctx, there := ownedTwice(w)
 		var storage fencing.Watermark
 		write := func(h *reentrant.Hold) error {
 			return storage.Do(ctx, h.Lease().Fence(), func(context.Context) error { return nil })

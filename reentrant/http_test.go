@@ -93,9 +93,8 @@ func TestTheOwnerTravelsOverHTTPWithoutAFence(t *testing.T) {
 }
 
 func TestALossIsToldOverHTTP(t *testing.T) {
-	everywhere(t, func(w *world) {
-		first, second := start(w), start(w)
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, first *process, ctx context.Context) {
+		second := start(w)
 		outer := must(w)(first.Lock(ctx, "orders"))
 		work := outer.Context(ctx)
 		require.NoError(w, outer.Release(ctx))
@@ -103,16 +102,12 @@ func TestALossIsToldOverHTTP(t *testing.T) {
 		section := context.WithoutCancel(work)
 		err := locking(second, func(context.Context) error { return errors.New("must not run") }).call(section)
 		require.ErrorIs(w, err, rwlock.ErrLost)
-		require.Equal(w, &fencing.LostError{
-			Resource: "orders", Token: outer.Token(), Reason: string(rwlock.ReasonGone),
-		}, err)
+		require.Equal(w, &fencing.LostError{Resource: "orders", Token: outer.Token(), Reason: string(rwlock.ReasonGone)}, err)
 	})
 }
 
 func TestNestingSendsNoCommandAtAll(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
+	asOwner(t, inFakeTime, func(w *world, p *process, ctx context.Context) {
 		outer := must(w)(p.Lock(ctx, "a"))
 		w.Settle()
 		before := w.Mini.AllCalls()

@@ -26,8 +26,7 @@ func elsewhere(w *world, owner reentrant.Owner) context.Context {
 func TestAJoinedHoldKeepsTheLockWhenTheOuterOneExpires(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		first, second, third := start(w), start(w), start(w)
-		ctx, owner := owned(w)
-		there := elsewhere(w, owner)
+		ctx, there := ownedTwice(w)
 		outer := must(w)(first.Lock(ctx, "a"))
 		nested := must(w)(second.Lock(there, "a"))
 
@@ -36,15 +35,13 @@ func TestAJoinedHoldKeepsTheLockWhenTheOuterOneExpires(t *testing.T) {
 		require.ErrorIs(w, outer.Lease().Err(), rwlock.ErrLost)
 		time.Sleep(time.Second) // the master's own expiry comes a little later
 		stranger, _ := owned(w)
-		_, err := third.TryLock(stranger, "a")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(third.TryLock(stranger, "a")), rwlock.ErrNotAcquired)
 		state := third.inspect("a")
 		require.Len(w, state.Holders, 1)
 		require.Equal(w, 1, state.Holders[0].Count)
 		require.Equal(w, nested.Token(), state.Token)
 
-		_, err = first.Lock(ctx, "a")
-		require.ErrorIs(w, err, rwlock.ErrLost, "the first process has lost its own hold")
+		require.ErrorIs(w, expect.ErrorOf(first.Lock(ctx, "a")), rwlock.ErrLost, "the first process has lost its own hold")
 		require.Equal(w, 2, must(w)(second.Lock(there, "a")).Depth(), "the second has not")
 	})
 }
@@ -74,9 +71,8 @@ func TestAsOwnerWhereTheOwnerHoldsNothing(t *testing.T) {
 		}
 
 		held := must(w)(others.Lock(stranger, "a"))
-		_, err := p.TryLock(plain, "a")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		_, err = p.Lock(claiming, "a")
+		require.ErrorIs(w, expect.ErrorOf(p.TryLock(plain, "a")), rwlock.ErrNotAcquired)
+		_, err := p.Lock(claiming, "a")
 		requireLost(w, err, "a", 17, rwlock.ReasonGone)
 		require.NoError(w, held.Release(stranger))
 	})
@@ -213,8 +209,7 @@ func TestNestingOverAQuorum(t *testing.T) {
 			require.NoError(w, outer.Release(ctx))
 		}
 
-		_, owner := owned(w)
-		there := elsewhere(w, owner)
+		_, there := ownedTwice(w)
 		claiming := fencing.NewContext(there, fencing.Fence{Resource: "b", Token: 17, Mode: fencing.Write})
 		_, err := second.Lock(claiming, "b")
 		requireLost(w, err, "b", 17, rwlock.ReasonGone)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/reentrant"
@@ -49,9 +50,7 @@ func (p *process) take(ctx context.Context, name string, mode rwlock.Mode, try b
 
 func (p *process) inspect(name string) rwlock.State {
 	p.remote.W.Helper()
-	state, err := p.remote.Inspect(p.remote.W.Ctx, name)
-	require.NoError(p.remote.W, err)
-	return state
+	return expect.NoError(p.remote.Inspect(p.remote.W.Ctx, name)).In(p.remote.W)
 }
 
 // scriptsSent is how many scripts were called; one that has to be sent whole is called first as well.
@@ -84,11 +83,23 @@ func owned(w *world) (context.Context, reentrant.Owner) {
 	return ctx, owner
 }
 
+// asOwner has run, such as everywhere, run a test of a process with the context of a new owner.
+func asOwner(t *testing.T, run func(*testing.T, func(*world)), test func(w *world, p *process, ctx context.Context)) {
+	t.Helper()
+	run(t, func(w *world) { test(w, start(w), reentrant.WithOwner(w.Ctx)) })
+}
+
+// ownedTwice returns the context of a new owner, and that of another process that acts for it.
+func ownedTwice(w *world) (ctx, there context.Context) {
+	w.Helper()
+	ctx, owner := owned(w)
+	return ctx, elsewhere(w, owner)
+}
+
 // must returns the hold of an acquisition that has to succeed.
 func must(w *world) func(*reentrant.Hold, error) *reentrant.Hold {
 	return func(h *reentrant.Hold, err error) *reentrant.Hold {
 		w.Helper()
-		require.NoError(w, err)
-		return h
+		return expect.NoError(h, err).In(w)
 	}
 }

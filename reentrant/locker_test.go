@@ -28,9 +28,7 @@ func TestNewReportsWhatItCannotWorkWith(t *testing.T) {
 			"WithMaxDepth": reentrant.New(remote.Locker, reentrant.WithMaxDepth(0)),
 		} {
 			for range 2 {
-				_, err := l.Lock(ctx, "a")
-				require.ErrorIs(w, err, rwlock.ErrOption)
-				require.ErrorContains(w, err, field)
+				expect.Fails(w, expect.ErrorOf(l.Lock(ctx, "a")), rwlock.ErrOption, field)
 				require.ErrorIs(w, l.RDo(ctx, "a", func(context.Context) error { panic("not reached") }), rwlock.ErrOption)
 			}
 		}
@@ -60,17 +58,12 @@ func TestOptionsAreThoseOfTheFirstAcquisition(t *testing.T) {
 }
 
 func TestAnEndedContextTakesNothing(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, p *process, ctx context.Context) {
 		outer, nested := must(w)(p.Lock(ctx, "a")), must(w)(p.Lock(ctx, "a"))
 		reason := errors.New("the caller has gone")
 		ended, cancel := context.WithCancelCause(ctx)
 		cancel(reason)
-		_, err := p.Lock(ended, "a")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		require.ErrorIs(w, err, context.Canceled)
-		require.ErrorIs(w, err, reason)
+		expect.Fails(w, expect.ErrorOf(p.Lock(ended, "a")), rwlock.ErrNotAcquired, context.Canceled, reason)
 		require.NoError(w, nested.Release(ended), "what is there is given back all the same")
 		require.NoError(w, outer.Release(ended), "nothing nests in it")
 		require.Empty(w, p.inspect("a").Holders)
@@ -103,8 +96,7 @@ func TestZeroValuesPanic(t *testing.T) {
 	require.NoError(t, (*reentrant.Hold)(nil).Release(ctx))
 	require.NoError(t, (*reentrant.MultiHold)(nil).Release(ctx))
 	_, err := reentrant.New(nil).Lock(ctx, "n")
-	refused := testkit.As[*rwlock.OptionError](t, err)
-	require.Equal(t, "locker", refused.Option)
+	require.Equal(t, "locker", testkit.As[*rwlock.OptionError](t, err).Option)
 }
 
 // Work that is nil is refused before the lock is asked for.
@@ -115,8 +107,7 @@ func TestNilWorkIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		for _, do := range []func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error{
 			p.Do, p.RDo,
 		} {
-			refused := testkit.As[*rwlock.OptionError](w, do(w.Ctx, "n", nil))
-			require.Equal(w, "fn", refused.Option)
+			require.Equal(w, "fn", testkit.As[*rwlock.OptionError](w, do(w.Ctx, "n", nil)).Option)
 		}
 		require.Empty(w, w.Mini.AllCalls())
 		require.Empty(w, p.inspect("n").Holders)
@@ -249,8 +240,7 @@ func TestForkLeavesTheJoiningToItsParent(t *testing.T) {
 		require.NoError(w, must(w)(second.TryLock(there, "a")).Release(there))
 		require.NoError(w, must(w)(second.TryLock(reentrant.WithOwner(there), "a")).Release(there))
 		sent := scriptsSent(w)
-		_, err := second.TryLock(reentrant.Fork(there), "a")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(second.TryLock(reentrant.Fork(there), "a")), rwlock.ErrNotAcquired)
 		require.Equal(w, 1, scriptsSent(w)-sent, "an ordinary attempt and no join before it")
 		require.NoError(w, outer.Release(ctx))
 	})
@@ -286,8 +276,7 @@ func TestWaitingForAFirstAcquisitionEndsWithTheContext(t *testing.T) {
 
 		begun := time.Now()
 		_, err := p.TryLock(ctx, "a")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		require.ErrorContains(w, err, "another goroutine with the same owner is acquiring it")
+		expect.Fails(w, err, rwlock.ErrNotAcquired, "another goroutine with the same owner is acquiring it")
 		require.Zero(w, time.Since(begun), "a try does not wait")
 
 		p.readInVain(w, ctx, begun)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
@@ -43,13 +44,12 @@ func (c *calling) granted(w *world) *reentrant.MultiHold {
 
 // A lock behind the one that a call waits for is free for the owner too, and the call may nest there in the end.
 func TestACallKeepsNothingBehindItsWait(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := start(w), w.Process()
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, p *process, ctx context.Context) {
+		q := w.Process()
 		for _, takes := range []func() *reentrant.Hold{
 			func() *reentrant.Hold { return must(w)(p.TryLock(ctx, "c")) },
 			func() *reentrant.Hold { return must(w)(p.Lock(ctx, "c")) },
-			func() *reentrant.Hold { return all(w)(p.TryLockAll(ctx, rwlock.Writes("c"))).Holds()[0] },
+			func() *reentrant.Hold { return expect.NoError(p.TryLockAll(ctx, rwlock.Writes("c"))).In(w).Holds()[0] },
 		} {
 			a := q.Take("a", rwlock.Write)
 			waits := p.lockAll(ctx, rwlock.Writes("a", "b", "c"))
@@ -71,17 +71,15 @@ func TestACallKeepsNothingBehindItsWait(t *testing.T) {
 
 // An owner that holds a later lock does not wait for a goroutine of its own that waits for an earlier one.
 func TestAnOwnerWaitsForItselfInOrder(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := start(w), w.Process()
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, p *process, ctx context.Context) {
+		q := w.Process()
 		a := q.Take("a", rwlock.Write)
 		first := p.lockAll(ctx, rwlock.Writes("a"))
 		w.UntilWaiting("a", 1)
 		b := must(w)(p.Lock(ctx, "b"))
 		_, err := p.LockAll(ctx, rwlock.Writes("a"), rwlock.WithMaxWait(time.Second))
 		require.ErrorIs(w, err, rwlock.ErrLockOrder)
-		_, err = p.TryLockAll(ctx, rwlock.Writes("a"))
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(p.TryLockAll(ctx, rwlock.Writes("a"))), rwlock.ErrNotAcquired)
 		require.NoError(w, b.Release(ctx))
 		second := p.lockAll(ctx, rwlock.Writes("a"))
 		w.Release(a)
@@ -96,19 +94,14 @@ func TestAnOwnerWaitsForItselfInOrder(t *testing.T) {
 
 // WithMaxWait bounds the wait for another goroutine of the owner, and what follows it, together.
 func TestMaxWaitForAnotherGoroutine(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p, q := start(w), w.Process()
-		ctx, _ := owned(w)
+	asOwner(t, inFakeTime, func(w *world, p *process, ctx context.Context) {
+		q := w.Process()
 		q.Take("a", rwlock.Write)
 		for _, firstFor := range []time.Duration{300 * time.Millisecond, time.Minute} {
 			for name, take := range map[string]func(...rwlock.LockOption) error{
-				"Lock": func(opts ...rwlock.LockOption) error {
-					_, err := p.Lock(ctx, "a", opts...)
-					return err
-				},
+				"Lock": func(opts ...rwlock.LockOption) error { return expect.ErrorOf(p.Lock(ctx, "a", opts...)) },
 				"LockAll": func(opts ...rwlock.LockOption) error {
-					_, err := p.LockAll(ctx, append(rwlock.Writes("0"), rwlock.Reads("a")...), opts...)
-					return err
+					return expect.ErrorOf(p.LockAll(ctx, append(rwlock.Writes("0"), rwlock.Reads("a")...), opts...))
 				},
 				"DoAll": func(opts ...rwlock.LockOption) error {
 					return p.DoAll(ctx, rwlock.Writes("a", "z"), func(context.Context) error { return nil }, opts...)
@@ -120,10 +113,8 @@ func TestMaxWaitForAnotherGoroutine(t *testing.T) {
 				w.UntilWaiting("a", 1)
 				err := take(rwlock.WithMaxWait(time.Second))
 				require.Equal(w, time.Second, time.Since(begun), name)
-				refused := testkit.As[*rwlock.AcquireError](w, err, name)
-				require.Equal(w, time.Second, refused.Waited)
-				require.ErrorContains(w, err, `"a" not acquired after 1s`)
-				require.ErrorContains(w, err, "WithMaxWait limit of 1s reached")
+				require.Equal(w, time.Second, testkit.As[*rwlock.AcquireError](w, err, name).Waited)
+				expect.Fails(w, err, `"a" not acquired after 1s`, "WithMaxWait limit of 1s reached")
 				require.NotErrorIs(w, err, context.DeadlineExceeded)
 				cancel()
 				require.Error(w, first.Result())
@@ -136,8 +127,7 @@ func TestMaxWaitForAnotherGoroutine(t *testing.T) {
 func TestACallThatFailsEndsNoOtherHold(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p, q := start(w), start(w)
-		ctx, owner := owned(w)
-		there := reentrant.AsOwner(w.Ctx, owner)
+		ctx, there := ownedTwice(w)
 		c := w.Process().Take("c", rwlock.Write)
 		for name, x := range map[string]struct {
 			at  *process
@@ -169,9 +159,8 @@ func TestACallThatFailsEndsNoOtherHold(t *testing.T) {
 
 // A hold in which a waiting call is to nest can be released meanwhile. The call takes the lock then.
 func TestAWaitingCallKeepsNoHoldOfAnotherGoroutine(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := start(w), w.Process()
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, p *process, ctx context.Context) {
+		q := w.Process()
 		a, c := must(w)(p.Lock(ctx, "a")), q.Take("c", rwlock.Write)
 		waits := p.lockAll(ctx, rwlock.Writes("a", "c"))
 		w.UntilWaiting("c", 1)
@@ -189,8 +178,7 @@ func TestAWaitingCallKeepsNoHoldOfAnotherGoroutine(t *testing.T) {
 func TestAJoinedLockIsSharedWhileACallWaits(t *testing.T) {
 	everywhere(t, func(w *world) {
 		p, q := start(w), start(w)
-		ctx, owner := owned(w)
-		there := reentrant.AsOwner(w.Ctx, owner)
+		ctx, there := ownedTwice(w)
 		for _, stays := range []bool{true, false} {
 			a := must(w)(p.Lock(ctx, "a"))
 			c := w.Process().Take("c", rwlock.Write)
@@ -222,9 +210,9 @@ func TestJoinedLocksAreReleasedTogether(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, q := start(w), start(w)
 		ctx, owner := owned(w)
-		outer := all(w)(p.LockAll(ctx, rwlock.Writes(names...)))
+		outer := expect.NoError(p.LockAll(ctx, rwlock.Writes(names...))).In(w)
 		there := reentrant.AsOwner(w.Ctx, owner)
-		joined := all(w)(q.LockAll(there, rwlock.Writes(names...)))
+		joined := expect.NoError(q.LockAll(there, rwlock.Writes(names...))).In(w)
 		q.remote.Link.Blackhole(testredis.Both)
 		began := time.Now()
 		require.Error(w, joined.Release(there))
@@ -236,15 +224,14 @@ func TestJoinedLocksAreReleasedTogether(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p, q := start(w), start(w)
 		ctx, owner := owned(w)
-		outer := all(w)(p.LockAll(ctx, rwlock.Writes(names...)))
+		outer := expect.NoError(p.LockAll(ctx, rwlock.Writes(names...))).In(w)
 		q.remote.WarmUp()
 		q.remote.Link.Delay(5 * time.Millisecond)
 		call := w.Call(reentrant.AsOwner(w.Ctx, owner), func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 			defer cancel()
 			began := time.Now()
-			_, err := q.LockAll(ctx, rwlock.Writes(names...))
-			require.Error(w, err)
+			require.Error(w, expect.ErrorOf(q.LockAll(ctx, rwlock.Writes(names...))))
 			require.LessOrEqual(w, time.Since(began), 200*time.Millisecond+releaseTimeout+100*time.Millisecond)
 			return nil
 		})
@@ -265,9 +252,7 @@ var (
 // Goroutines of several owners take several locks in all ways: none waits for a minute, and nothing is left.
 func TestManyGoroutinesOfOwners(t *testing.T) {
 	for seed := *manyFrom; seed < *manyFrom+uint64(*manySeeds); seed++ {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			inFakeTime(t, func(w *world) { goroutinesOfOwners(w, seed) })
-		})
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { inFakeTime(t, func(w *world) { goroutinesOfOwners(w, seed) }) })
 	}
 }
 

@@ -14,22 +14,11 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// all is what a call of several locks returns.
-func all(w *world) func(m *reentrant.MultiHold, err error) *reentrant.MultiHold {
-	return func(m *reentrant.MultiHold, err error) *reentrant.MultiHold {
-		w.Helper()
-		require.NoError(w, err)
-		return m
-	}
-}
-
 func TestSeveralLocksNest(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, p *process, ctx context.Context) {
 		b := must(w)(p.Lock(ctx, "b"))
 		sent := scriptsSent(w)
-		m := all(w)(p.LockAll(ctx, rwlock.Writes("c", "b", "a")))
+		m := expect.NoError(p.LockAll(ctx, rwlock.Writes("c", "b", "a"))).In(w)
 		require.Equal(w, 2, scriptsSent(w)-sent, "of a and c")
 		for i, depth := range []int{1, 2, 1} {
 			require.Equal(w, depth, m.Holds()[i].Depth())
@@ -42,7 +31,7 @@ func TestSeveralLocksNest(t *testing.T) {
 			require.Equal(w, h.Token(), fence.Token)
 		}
 		sent = scriptsSent(w)
-		inner := all(w)(p.LockAll(under, rwlock.Writes("a", "b", "c")))
+		inner := expect.NoError(p.LockAll(under, rwlock.Writes("a", "b", "c"))).In(w)
 		require.Zero(w, scriptsSent(w)-sent, "the owner holds them all")
 		require.ErrorIs(w, m.Release(ctx), reentrant.ErrOrder)
 		require.NoError(w, under.Err(), "nothing has changed")
@@ -58,8 +47,8 @@ func TestSeveralLocksNest(t *testing.T) {
 		require.Len(w, p.inspect("b").Holders, 1, "the outer hold is not released")
 		require.NoError(w, b.Release(ctx))
 
-		mixed := all(w)(p.LockAll(ctx, append(rwlock.Reads("a", "b"), rwlock.Writes("d")...)))
-		again := all(w)(p.TryLockAll(ctx, append(rwlock.Reads("b", "d"), rwlock.Writes("c")...)))
+		mixed := expect.NoError(p.LockAll(ctx, append(rwlock.Reads("a", "b"), rwlock.Writes("d")...))).In(w)
+		again := expect.NoError(p.TryLockAll(ctx, append(rwlock.Reads("b", "d"), rwlock.Writes("c")...))).In(w)
 		for i, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write, rwlock.Write} { // a read in a write shares it
 			require.Equal(w, mode, again.Holds()[i].Lease().Mode())
 			fence := expect.NoError(fencing.Require(again.Context(ctx), again.Holds()[i].Lease().Name())).In(w)
@@ -72,9 +61,8 @@ func TestSeveralLocksNest(t *testing.T) {
 
 // What the owner holds by itself counts for the order, whatever context it passes.
 func TestOwnersWaitInOrder(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := start(w), w.Process()
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, p *process, ctx context.Context) {
+		q := w.Process()
 		m := must(w)(p.Lock(ctx, "m"))
 		held := q.Take("a", rwlock.Write)
 		for _, wants := range [][]rwlock.Want{
@@ -82,72 +70,54 @@ func TestOwnersWaitInOrder(t *testing.T) {
 			rwlock.Reads("a"), append(rwlock.Reads("m", "a"), rwlock.Writes("z")...),
 		} {
 			_, err := p.LockAll(ctx, wants, rwlock.WithMaxWait(time.Second))
-			require.ErrorIs(w, err, rwlock.ErrLockOrder)
-			require.ErrorContains(w, err, `lock "a" is not free, and the owner holds lock "m"`)
-			_, err = p.TryLockAll(ctx, wants)
-			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+			expect.Fails(w, err, rwlock.ErrLockOrder, `lock "a" is not free, and the owner holds lock "m"`)
+			require.ErrorIs(w, expect.ErrorOf(p.TryLockAll(ctx, wants)), rwlock.ErrNotAcquired)
 		}
 		require.Equal(w, 2, must(w)(p.Lock(ctx, "m")).Depth(), "nothing nests in m")
 		w.Release(held)
-		require.NoError(w, all(w)(p.LockAll(ctx, rwlock.Writes("a", "z"))).Release(ctx), "it need not wait")
+		require.NoError(w, expect.NoError(p.LockAll(ctx, rwlock.Writes("a", "z"))).In(w).Release(ctx), "it need not wait")
 
 		held = q.Take("z", rwlock.Write)
-		waits := w.Call(ctx, func(ctx context.Context) error {
-			m, err := p.LockAll(ctx, rwlock.Writes("a", "m", "z"))
-			if err != nil {
-				return err
-			}
-			return m.Release(ctx)
-		})
+		waits := p.lockAll(ctx, rwlock.Writes("a", "m", "z"))
 		w.UntilWaiting("z", 1)
 		w.Release(held)
-		require.NoError(w, waits.Result(), "z comes after m")
+		require.NoError(w, waits.granted(w).Release(ctx), "z comes after m")
 
 		held = q.Take("a", rwlock.Write)
 		other, _ := owned(w)
-		waits = w.Call(other, func(ctx context.Context) error {
-			m, err := p.LockAll(ctx, rwlock.Writes("a", "z"))
-			if err != nil {
-				return err
-			}
-			return m.Release(ctx)
-		})
+		waits = p.lockAll(other, rwlock.Writes("a", "z"))
 		w.UntilWaiting("a", 1)
 		w.Release(held)
-		require.NoError(w, waits.Result(), "another owner does not hold m")
+		require.NoError(w, waits.granted(w).Release(other), "another owner does not hold m")
 		require.NoError(w, m.Lease().Err())
 	})
 }
 
 // A failure leaves the outer holds as they were, and no goroutine of the owner waits for what was given up.
 func TestSeveralLocksThatFailLeaveNothing(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p, q := start(w), w.Process()
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, p *process, ctx context.Context) {
+		q := w.Process()
 		a := must(w)(p.Lock(ctx, "a"))
 		held := q.Take("c", rwlock.Write)
 		errEnough := errors.New("enough")
 		soon, cancel := context.WithCancelCause(ctx)
-		waits := w.Call(soon, func(ctx context.Context) error {
-			_, err := p.LockAll(ctx, rwlock.Writes("a", "b", "c"))
-			return err
-		})
+		waits := p.lockAll(soon, rwlock.Writes("a", "b", "c"))
 		w.UntilWaiting("c", 1)
 		cancel(errEnough)
 		require.ErrorIs(w, waits.Result(), errEnough)
 		require.Equal(w, 1, a.Depth())
 		require.NoError(w, a.Release(ctx), "nothing nests in it")
 		w.Release(held)
-		m := all(w)(p.LockAll(ctx, rwlock.Writes("a", "b", "c")))
+		m := expect.NoError(p.LockAll(ctx, rwlock.Writes("a", "b", "c"))).In(w)
 		require.NoError(w, m.Release(ctx))
 
 		r := must(w)(p.RLock(ctx, "b"))
 		for _, wants := range [][]rwlock.Want{rwlock.Writes("a", "b"), append(rwlock.Reads("a"), rwlock.Writes("b")...)} {
-			_, err := p.LockAll(ctx, wants)
-			require.ErrorIs(w, err, rwlock.ErrUpgrade)
+			require.ErrorIs(w, expect.ErrorOf(p.LockAll(ctx, wants)), rwlock.ErrUpgrade)
 			require.Empty(w, p.inspect("a").Holders, "nothing was sent")
 		}
-		require.NoError(w, all(w)(p.LockAll(ctx, append(rwlock.Writes("a"), rwlock.Reads("b")...))).Release(ctx))
+		m = expect.NoError(p.LockAll(ctx, append(rwlock.Writes("a"), rwlock.Reads("b")...))).In(w)
+		require.NoError(w, m.Release(ctx))
 		require.NoError(w, r.Release(ctx))
 	})
 }
@@ -159,7 +129,7 @@ func TestSeveralLocksJoin(t *testing.T) {
 		ctx, owner := owned(w)
 		b := must(w)(p.Lock(ctx, "b"))
 		there := reentrant.AsOwner(w.Ctx, owner)
-		m := all(w)(q.LockAll(there, append(rwlock.Reads("c"), rwlock.Writes("b", "a")...)))
+		m := expect.NoError(q.LockAll(there, append(rwlock.Reads("c"), rwlock.Writes("b", "a")...))).In(w)
 		require.Equal(w, b.Token(), m.Holds()[1].Token())
 		require.Equal(w, rwlock.Read, m.Holds()[0].Lease().Mode())
 		require.Equal(w, 2, p.inspect("b").Holders[0].Count)
@@ -179,7 +149,7 @@ func TestSeveralLocksJoin(t *testing.T) {
 		b = must(w)(p.RLock(ctx, "b"))
 		_, err = q.LockAll(there, append(rwlock.Reads("a"), rwlock.Writes("b")...))
 		require.ErrorIs(w, err, rwlock.ErrUpgrade, "the owner reads b elsewhere")
-		m = all(w)(q.LockAll(there, append(rwlock.Writes("a"), rwlock.Reads("b")...)))
+		m = expect.NoError(q.LockAll(there, append(rwlock.Writes("a"), rwlock.Reads("b")...))).In(w)
 		require.Equal(w, b.Token(), m.Holds()[1].Token())
 		require.NoError(w, m.Release(there))
 		require.NoError(w, b.Release(ctx))
@@ -197,8 +167,7 @@ func TestDoAll(t *testing.T) {
 			require.NoError(w, p.DoAll(ctx, rwlock.Reads(names...), func(context.Context) error { return nil }))
 			return errWork
 		})
-		require.ErrorIs(w, err, errWork)
-		require.ErrorIs(w, err, reentrant.ErrOrder)
+		expect.Fails(w, err, errWork, reentrant.ErrOrder)
 		require.ErrorIs(w, kept.Lease().Err(), rwlock.ErrReleased)
 		require.Empty(w, p.inspect("a").Holders)
 
@@ -211,18 +180,15 @@ func TestDoAll(t *testing.T) {
 		})
 		require.ErrorIs(w, err, rwlock.ErrLost)
 		require.True(w, rwlock.Completed(err))
-		require.ErrorContains(w, err, `"a"`)
-		require.ErrorContains(w, err, `"b"`)
+		expect.Fails(w, err, `"a"`, `"b"`)
 		ctx, _ := owned(w)
 		require.Panics(w, func() { _ = p.DoAll(ctx, rwlock.Writes(names...), func(context.Context) error { panic("work") }) })
-		require.NoError(w, all(w)(p.TryLockAll(ctx, rwlock.Writes(names...))).Release(ctx))
+		require.NoError(w, expect.NoError(p.TryLockAll(ctx, rwlock.Writes(names...))).In(w).Release(ctx))
 	})
 }
 
 func TestSeveralLocksRefuse(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
+	asOwner(t, inFakeTime, func(w *world, p *process, ctx context.Context) {
 		fn := func(context.Context) error { return nil }
 		for _, c := range []struct {
 			wants []rwlock.Want
@@ -238,16 +204,12 @@ func TestSeveralLocksRefuse(t *testing.T) {
 			{rwlock.Writes("a"), []rwlock.LockOption{rwlock.WithTTL(time.Millisecond)}, "WithTTL: 1ms"},
 			{rwlock.Writes("a", "b"), []rwlock.LockOption{nil}, "option: nil"},
 		} {
-			_, err := p.LockAll(ctx, c.wants, c.opts...)
-			require.ErrorIs(w, err, rwlock.ErrOption)
-			require.ErrorContains(w, err, c.text)
-			_, err = p.TryLockAll(ctx, c.wants, c.opts...)
-			require.ErrorContains(w, err, c.text)
+			expect.Fails(w, expect.ErrorOf(p.LockAll(ctx, c.wants, c.opts...)), rwlock.ErrOption, c.text)
+			require.ErrorContains(w, expect.ErrorOf(p.TryLockAll(ctx, c.wants, c.opts...)), c.text)
 			require.ErrorContains(w, p.DoAll(ctx, c.wants, fn, c.opts...), c.text)
 		}
 		require.ErrorIs(w, p.DoAll(ctx, rwlock.Writes("a"), nil), rwlock.ErrOption)
-		_, err := p.LockAll(w.Ctx, rwlock.Writes("a"))
-		require.ErrorIs(w, err, reentrant.ErrNoOwner)
+		require.ErrorIs(w, expect.ErrorOf(p.LockAll(w.Ctx, rwlock.Writes("a"))), reentrant.ErrNoOwner)
 		require.Zero(w, scriptsSent(w))
 	})
 }

@@ -71,17 +71,14 @@ func TestEveryCombinationOfModesAcrossProcesses(t *testing.T) {
 func TestAReaderThatJoinedIsNotUpgraded(t *testing.T) {
 	everywhere(t, func(w *world) {
 		first, second := start(w), start(w)
-		ctx, owner := owned(w)
-		there := elsewhere(w, owner)
+		ctx, there := ownedTwice(w)
 		outer := must(w)(first.RLock(ctx, "a"))
 		joined := must(w)(second.RLock(there, "a"))
 		sent := scriptsSent(w)
 		soon, cancel := context.WithTimeout(there, time.Second)
 		defer cancel()
 		for _, try := range []bool{false, true} {
-			_, err := second.take(soon, "a", rwlock.Write, try)
-			require.ErrorIs(w, err, rwlock.ErrUpgrade)
-			require.ErrorContains(w, err, "by the same owner")
+			expect.Fails(w, expect.ErrorOf(second.take(soon, "a", rwlock.Write, try)), rwlock.ErrUpgrade, "by the same owner")
 		}
 		require.Equal(w, sent, scriptsSent(w), "no command")
 		require.NoError(w, joined.Release(there))
@@ -130,8 +127,7 @@ func TestAnUpgradeOfAnOwnerWaitsForOtherReaders(t *testing.T) {
 		work := func(context.Context) error { return nil }
 		upgrade := w.Call(one, func(ctx context.Context) error { return p.Do(ctx, "a", work) })
 		w.UntilWaiting("a", 1)
-		_, err := p.Lock(two, "a")
-		require.ErrorIs(w, err, rwlock.ErrUpgrade)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(two, "a")), rwlock.ErrUpgrade)
 		require.NoError(w, second.Release(two))
 		require.NoError(w, upgrade.Result())
 		require.NoError(w, first.Release(one))
@@ -147,8 +143,7 @@ func TestAnUpgradeThatIsTooDeepIsNotDone(t *testing.T) {
 			ctx, _ := owned(w)
 			outer := must(w)(p.RLock(ctx, name))
 			token, sent := outer.Token(), scriptsSent(w)
-			_, err := p.take(ctx, name, rwlock.Write, try)
-			require.ErrorIs(w, err, reentrant.ErrDepth)
+			require.ErrorIs(w, expect.ErrorOf(p.take(ctx, name, rwlock.Write, try)), reentrant.ErrDepth)
 			require.Equal(w, sent, scriptsSent(w), "no command")
 			require.Equal(w, token, outer.Token())
 			require.Equal(w, rwlock.Read, outer.Lease().Mode())
@@ -259,9 +254,7 @@ func (m *model) compare(lock int, name string) {
 }
 
 func TestReleasesAreLastInFirstOut(t *testing.T) {
-	everywhere(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
+	asOwner(t, everywhere, func(w *world, p *process, ctx context.Context) {
 		var holds []*reentrant.Hold
 		for range 3 {
 			holds = append(holds, must(w)(p.Lock(ctx, "a")))
@@ -332,9 +325,7 @@ func TestTheDepthHasALimit(t *testing.T) {
 
 // An owner's first acquisition inside a section of a locker that does not know of it would wait for itself.
 func TestAnAcquisitionThatWouldWaitForItselfIsRefused(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := start(w)
-		ctx, _ := owned(w)
+	asOwner(t, inFakeTime, func(w *world, p *process, ctx context.Context) {
 		second := reentrant.New(p.remote.Locker)
 		type doing = func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error
 		for _, c := range []struct {
@@ -349,8 +340,7 @@ func TestAnAcquisitionThatWouldWaitForItselfIsRefused(t *testing.T) {
 			err := c.outer(ctx, "a", func(ctx context.Context) error {
 				return c.inner(ctx, "a", func(context.Context) error { return nil })
 			})
-			require.ErrorIs(w, err, rwlock.ErrNested)
-			require.ErrorContains(w, err, "the section that ctx comes from"+c.advice)
+			expect.Fails(w, err, rwlock.ErrNested, "the section that ctx comes from"+c.advice)
 		}
 		require.Empty(w, p.inspect("a").Holders)
 	})

@@ -78,8 +78,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	got = exits(t, statusNo, at, "doctor", patience)
 	finds(t, got, "warning", "eviction", "allkeys-lru", "noeviction")
 	commandOn(t, server, "CONFIG", "SET", "maxmemory", "100mb")
-	got = exits(t, statusFailed, at, "doctor", patience, "-json")
-	require.Contains(t, got.out, `"level":"error"`)
+	require.Contains(t, exits(t, statusFailed, at, "doctor", patience, "-json").out, `"level":"error"`)
 	commandOn(t, server, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 	commandOn(t, server, aclLine(t, testkit.ACLEachServer)...)
@@ -171,8 +170,7 @@ func TestDoctorFindsAServerThatTakesNoWrites(t *testing.T) {
 	app := application(t, server.Option())
 	examined := func() ran { return fencelock(t, "doctor", "-addr", server.Addr(), patience) }
 	refused := func(code, advice string) {
-		_, err := app.TryLock(t.Context(), "orders")
-		require.ErrorContains(t, err, code, "the lock itself")
+		require.ErrorContains(t, expect.ErrorOf(app.TryLock(t.Context(), "orders")), code, "the lock itself")
 		got := examined()
 		require.Equal(t, statusFailed, got.status, got.out)
 		finds(t, got, "error", "writes", code, advice)
@@ -288,7 +286,7 @@ func binary(t *testing.T) string {
 
 func commandOn(t *testing.T, server *testredis.Server, args ...string) {
 	t.Helper()
-	expect.NoError(server.Command(args...)).In(t, "%v", args)
+	expect.NoError(server.Command(args...)).In(t, args)
 }
 
 func TestUsage(t *testing.T) {
@@ -330,8 +328,7 @@ func TestUsage(t *testing.T) {
 			require.Empty(t, got.errs, c.words)
 		}
 	}
-	got := exits(t, statusUsage, "REDIS_URL=redis://u:top%secret@a", "list")
-	require.NotContains(t, got.errs, "secret")
+	require.NotContains(t, exits(t, statusUsage, "REDIS_URL=redis://u:top%secret@a", "list").errs, "secret")
 }
 
 func TestTargets(t *testing.T) {

@@ -28,9 +28,15 @@ func queue(t *testing.T, l *rwlock.Locker, name string, opts ...rwlock.LockOptio
 		_, _ = l.Lock(ctx, name, opts...)
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
+	untilSeen(t, l, name, func(s rwlock.State) bool { return len(s.Waiters) > 0 })
+}
+
+// untilSeen waits until the locker sees the lock so.
+func untilSeen(t *testing.T, l *rwlock.Locker, name string, so func(rwlock.State) bool) {
+	t.Helper()
 	require.Eventually(t, func() bool {
-		state, err := l.Inspect(ctx, name)
-		return err == nil && len(state.Waiters) > 0
+		state, err := l.Inspect(t.Context(), name)
+		return err == nil && so(state)
 	}, testkit.Patience, time.Millisecond)
 }
 
@@ -87,8 +93,7 @@ func TestOneRedis(t *testing.T) {
 	require.Contains(t, got.out, "orders: held for write, token "+orders.Token().String())
 	require.Contains(t, got.out, state.Holders[0].Hold)
 	require.Contains(t, got.out, state.Waiters[0].Hold)
-	got = exits(t, statusNo, at, "inspect", patience, "free", "-json")
-	require.Contains(t, got.out, `"holders":[]`)
+	require.Contains(t, exits(t, statusNo, at, "inspect", patience, "free", "-json").out, `"holders":[]`)
 	got = exits(t, statusNo, at, "inspect", "never", patience)
 	require.Contains(t, got.errs, `under the keys "fencelock:*" in database 0 of `+server.Addr()+" (-keys, -db, -addr)")
 	for flags, says := range map[string]string{
@@ -109,13 +114,10 @@ func TestListOfReaders(t *testing.T) {
 	app := application(t, server.Option())
 	var tokens []string
 	for _, meta := range []string{"first", "second"} {
-		lease := expect.NoError(app.RLock(t.Context(), "report", rwlock.WithMeta(meta))).In(t)
-		tokens = append(tokens, lease.Token().String())
+		reader := expect.NoError(app.RLock(t.Context(), "report", rwlock.WithMeta(meta))).In(t)
+		tokens = append(tokens, reader.Token().String())
 	}
-	list := func() string {
-		got := exits(t, statusOK, "list", "-addr", server.Addr(), patience)
-		return got.out
-	}
+	list := func() string { return exits(t, statusOK, "list", "-addr", server.Addr(), patience).out }
 	require.NotEqual(t, tokens[0], tokens[1])
 	require.Regexp(t, `(?m)^report +read +first +\S+ +\S+ +`+tokens[0]+` +-`, list())
 	require.Regexp(t, `(?m)^report +read +second +\S+ +\S+ +`+tokens[1]+` +-`, list())
@@ -131,10 +133,7 @@ func breakForAMoment(t *testing.T, l *rwlock.Locker, name string, i int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- l.Break(ctx, name, state.Holders[i].Hold, "stuck") }()
-	require.Eventually(t, func() bool {
-		state, err := l.Inspect(t.Context(), name)
-		return err == nil && state.Holders[i].Broken
-	}, testkit.Patience, time.Millisecond)
+	untilSeen(t, l, name, func(s rwlock.State) bool { return s.Holders[i].Broken })
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
@@ -262,11 +261,10 @@ func TestThreeMasters(t *testing.T) {
 	t.Parallel()
 	servers, addrs := startThree(t)
 	at := "-addr=" + strings.Join(addrs, ",")
-	got := exits(t, statusOK, "doctor", at, patience)
-	require.Equal(t, 3, strings.Count(got.out, "not used for locks so far"))
+	require.Equal(t, 3, strings.Count(exits(t, statusOK, "doctor", at, patience).out, "not used for locks so far"))
 
 	hold(t, applicationOver(t, addrs), "orders", rwlock.WithMeta("web-1"))
-	got = exits(t, statusOK, "doctor", at, patience)
+	got := exits(t, statusOK, "doctor", at, patience)
 	require.Regexp(t, `(?m)^ok +\S+ and \S+ +clock `, got.out)
 	require.Contains(t, got.out, "in seat ")
 
@@ -274,8 +272,7 @@ func TestThreeMasters(t *testing.T) {
 	got = exits(t, statusFailed, "list", at, patience)
 	require.Contains(t, got.out, "web-1", "the others show it")
 	require.Contains(t, got.errs, addrs[1])
-	got = exits(t, statusOK, "inspect", "orders", at, patience)
-	require.Regexp(t, `(?m)^`+addrs[1]+` .*refused`, got.out)
+	require.Regexp(t, `(?m)^`+addrs[1]+` .*refused`, exits(t, statusOK, "inspect", "orders", at, patience).out)
 	got = exits(t, statusFailed, "doctor", at, patience)
 	require.Regexp(t, `(?m)^error +`+addrs[1]+` +connection .*refused`, got.out)
 

@@ -22,6 +22,7 @@ import (
 	"github.com/seed74116694/fencelock/examples/recipes/watermilllock"
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/pgxguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/locktest"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -81,8 +82,7 @@ func TestWatermillPublishesNothingAfterALoss(t *testing.T) {
 	lost := true
 	exclusive := watermilllock.Exclusive(locks.Locker, patience, func(*message.Message) string { return name })
 	handle := exclusive(func(msg *message.Message) ([]*message.Message, error) {
-		_, err := fencing.Require(msg.Context(), name)
-		require.NoError(t, err)
+		expect.NoError(fencing.Require(msg.Context(), name)).In(t)
 		if lost {
 			locks.Lose(name)
 			require.ErrorIs(t, context.Cause(msg.Context()), rwlock.ErrLost)
@@ -164,11 +164,9 @@ func TestCronRunsATickOnce(t *testing.T) {
 func TestRiverCompletesAJobWithItsWork(t *testing.T) {
 	const ttl = time.Hour
 	pool := openPool(t)
-	guard, err := pgxguard.New()
-	require.NoError(t, err)
+	guard := expect.NoError(pgxguard.New()).In(t)
 	require.NoError(t, guard.Create(t.Context(), pool))
-	_, err = pool.Exec(t.Context(), `CREATE TABLE deposits (run INT)`)
-	require.NoError(t, err)
+	expect.NoError(pool.Exec(t.Context(), `CREATE TABLE deposits (run INT)`)).In(t)
 	locks := locktest.New(t, rwlock.WithTTL(ttl))
 
 	var runs atomic.Int32
@@ -184,8 +182,7 @@ func TestRiverCompletesAJobWithItsWork(t *testing.T) {
 				}
 			}
 			err := riverlock.Complete(ctx, pool, guard, name, job, func(ctx context.Context, tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, `INSERT INTO deposits VALUES ($1)`, run)
-				return err
+				return expect.ErrorOf(tx.Exec(ctx, `INSERT INTO deposits VALUES ($1)`, run))
 			})
 			if run == 2 {
 				locks.Lose(name)
@@ -196,8 +193,7 @@ func TestRiverCompletesAJobWithItsWork(t *testing.T) {
 	submit(3)
 	await(t, "the job", began)
 	locks.Advance(ttl + time.Minute)
-	newer, err := locks.Another().TryLock(t.Context(), name)
-	require.NoError(t, err)
+	newer := expect.NoError(locks.Another().TryLock(t.Context(), name)).In(t)
 	require.NoError(t, guard.Claim(t.Context(), pool, newer.Fence()))
 	require.NoError(t, newer.Release(t.Context()))
 	close(resume)

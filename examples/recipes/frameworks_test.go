@@ -27,6 +27,7 @@ import (
 	"github.com/seed74116694/fencelock/examples/recipes/riverlock"
 	"github.com/seed74116694/fencelock/examples/recipes/watermilllock"
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/locktest"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -82,8 +83,7 @@ func startRiver(t *testing.T, p program) func(int) {
 }
 
 func openPool(t *testing.T) *pgxpool.Pool {
-	pool, err := pgxpool.New(t.Context(), postgres.Database(t))
-	require.NoError(t, err)
+	pool := expect.NoError(pgxpool.New(t.Context(), postgres.Database(t))).In(t)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -92,16 +92,14 @@ func runRiver(
 	t *testing.T, pool *pgxpool.Pool, p program, work func(context.Context, *river.Job[deposit]) error,
 ) func(int) {
 	silent := slog.New(slog.DiscardHandler)
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: silent})
-	require.NoError(t, err)
-	_, err = migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil)
-	require.NoError(t, err)
+	migrator := expect.NoError(rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: silent})).In(t)
+	expect.NoError(migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil)).In(t)
 	var client *river.Client[pgx.Tx]
 	for _, locker := range p.processes {
 		lockOf := func(*rivertype.JobRow) string { return name }
 		workers := river.NewWorkers()
 		river.AddWorker(workers, depositor{work: work})
-		client, err = river.NewClient(riverpgxv5.New(pool), &river.Config{
+		client = expect.NoError(river.NewClient(riverpgxv5.New(pool), &river.Config{
 			Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2}},
 			Workers:           workers,
 			Middleware:        []rivertype.Middleware{riverlock.Exclusive(locker, lockOf)},
@@ -109,14 +107,12 @@ func runRiver(
 			RetryPolicy:       soon{},
 			FetchPollInterval: 100 * time.Millisecond,
 			Logger:            silent,
-		})
-		require.NoError(t, err)
+		})).In(t)
 		require.NoError(t, client.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, client.Stop(context.Background())) })
 	}
 	return func(attempts int) {
-		_, err := client.Insert(t.Context(), deposit{}, &river.InsertOpts{MaxAttempts: attempts})
-		require.NoError(t, err)
+		expect.NoError(client.Insert(t.Context(), deposit{}, &river.InsertOpts{MaxAttempts: attempts})).In(t)
 	}
 }
 
@@ -159,15 +155,13 @@ func startAsynq(t *testing.T, p program) func(int) {
 	client := asynq.NewClient(redis)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return func(attempts int) {
-		_, err := client.Enqueue(asynq.NewTask("deposit", nil), asynq.MaxRetry(attempts-1))
-		require.NoError(t, err)
+		expect.NoError(client.Enqueue(asynq.NewTask("deposit", nil), asynq.MaxRetry(attempts-1))).In(t)
 	}
 }
 
 func startWatermill(t *testing.T, p program) func(int) {
 	messages := gochannel.NewGoChannel(gochannel.Config{}, watermill.NopLogger{})
-	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
-	require.NoError(t, err)
+	router := expect.NoError(message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})).In(t)
 	router.AddMiddleware(func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
 			produced, err := next(msg)

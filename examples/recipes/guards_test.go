@@ -29,6 +29,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/pgxguard"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testpostgres"
 	"github.com/seed74116694/fencelock/locktest"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -117,8 +118,7 @@ func bunAccounts(_ *testing.T, _ string, pool *sql.DB, guard *sqlguard.Guard) de
 }
 
 func sqlcAccounts(t *testing.T, dsn string, _ *sql.DB, _ *sqlguard.Guard) depositing {
-	pool, err := pgxpool.New(t.Context(), dsn)
-	require.NoError(t, err)
+	pool := expect.NoError(pgxpool.New(t.Context(), dsn)).In(t)
 	t.Cleanup(pool.Close)
 	guard, err := pgxguard.New()
 	require.NoError(t, err)
@@ -138,13 +138,11 @@ func TestGuardsOfLibraries(t *testing.T) {
 	for library, open := range accounts {
 		t.Run(library, func(t *testing.T) {
 			dsn := postgres.Database(t)
-			db, err := sql.Open("pgx", dsn)
-			require.NoError(t, err)
+			db := expect.NoError(sql.Open("pgx", dsn)).In(t)
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
-			guard, err := sqlguard.New(sqlguard.PostgreSQL)
-			require.NoError(t, err)
+			guard := expect.NoError(sqlguard.New(sqlguard.PostgreSQL)).In(t)
 			require.NoError(t, guard.Create(t.Context(), db))
-			_, err = db.Exec(`CREATE TABLE accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL);
+			_, err := db.Exec(`CREATE TABLE accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL);
 				INSERT INTO accounts VALUES (7, 0)`)
 			require.NoError(t, err)
 			requireGuarded(t, db, guard, open(t, dsn, db, guard))
@@ -158,8 +156,7 @@ func requireGuarded(t *testing.T, db *sql.DB, guard *sqlguard.Guard, deposit dep
 	under := func(locker *rwlock.Locker, amount int64, before func(), then func(context.Context) error) error {
 		return locker.Do(t.Context(), name, func(ctx context.Context) error {
 			before()
-			fence, err := fencing.Require(ctx, name)
-			require.NoError(t, err)
+			fence := expect.NoError(fencing.Require(ctx, name)).In(t)
 			return deposit(ctx, fence, amount, then)
 		})
 	}
@@ -176,8 +173,7 @@ func requireGuarded(t *testing.T, db *sql.DB, guard *sqlguard.Guard, deposit dep
 
 	own := errors.New("own")
 	require.ErrorIs(t, under(locks.Locker, 1, atOnce, func(ctx context.Context) error {
-		fence, err := fencing.Require(ctx, name)
-		require.NoError(t, err)
+		fence := expect.NoError(fencing.Require(ctx, name)).In(t)
 		require.ErrorIs(t, guard.Claim(ctx, db, fence), fencing.ErrNested, "the context knows the transaction")
 		requireBalance(10)
 		return own

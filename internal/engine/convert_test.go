@@ -56,9 +56,7 @@ func TestAConversionDoesNotOutlastItsContext(t *testing.T) {
 // the old one has left, and the process stood still. Then the lease is what it was, also where no timer has run since.
 func TestANewHoldThatEndsBeforeItIsTaken(t *testing.T) {
 	for name, stopped := range map[string]bool{"its timer runs": false, "no timer runs": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { convertStandingStill(t, stopped) })
-		})
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { convertStandingStill(t, stopped) }) })
 	}
 }
 

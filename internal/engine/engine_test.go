@@ -89,10 +89,8 @@ func TestCloseWaitsForAReleaseThatIsOnItsWay(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"ReleaseWithin": func(_ *testing.T, l *engine.Lease) {
-			l.ReleaseWithin(context.Background())
-		},
-		"ReleaseSoon": func(_ *testing.T, l *engine.Lease) { l.ReleaseSoon() },
+		"ReleaseWithin": func(_ *testing.T, l *engine.Lease) { l.ReleaseWithin(context.Background()) },
+		"ReleaseSoon":   func(_ *testing.T, l *engine.Lease) { l.ReleaseSoon() },
 	} {
 		for _, masters := range []int{1, 3} {
 			t.Run(fmt.Sprint(name, ", ", masters, " masters"), func(t *testing.T) {
