@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -100,7 +101,7 @@ func breakNowFreesAtOnce(w *world) {
 	hold := w.Inspect("n").Holders[0].Hold
 	holder.Die()
 	require.NoError(w, op.Break(w.Ctx, "n", hold, "stuck", rwlock.BreakNow()))
-	later := got(next.TryLock(w.Ctx, "n")).orFail(w)
+	later := expect.NoError(next.TryLock(w.Ctx, "n")).In(w)
 	require.Greater(w, later.Token(), lease.Token())
 	w.Release(later)
 	holder.Restore(0)
@@ -353,8 +354,7 @@ func TestAReplicaShowsNothing(t *testing.T) {
 	server := testredis.StartBinary(t, redisBinary(t))
 	locker := testkit.Dial(t, server.Addr(), rueidis.ClientOption{})
 	require.NoError(t, errorOf(locker.Lock(t.Context(), "orders", rwlock.WithTTL(time.Hour))))
-	state, err := locker.Inspect(t.Context(), "orders")
-	require.NoError(t, err)
+	state := expect.NoError(locker.Inspect(t.Context(), "orders")).In(t)
 	commandOn(t, server, "REPLICAOF", "127.0.0.1", "1")
 	const says = "READONLY You can't write against a read only replica.: the server is a replica; locks need its master"
 	errs := map[string]error{}

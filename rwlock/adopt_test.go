@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -23,8 +25,7 @@ import (
 // detach is Detach where it must succeed.
 func detach(w *world, lease *rwlock.Lease, opts ...rwlock.LockOption) rwlock.Ticket {
 	w.Helper()
-	ticket := got(lease.Detach(w.Ctx, opts...)).orFail(w)
-	return ticket
+	return expect.NoError(lease.Detach(w.Ctx, opts...)).In(w)
 }
 
 // refusedTicket checks that err is a ticket that is refused for this reason.
@@ -63,12 +64,12 @@ func TestALeaseChangesProcess(t *testing.T) {
 			w.RequireLess(w.TTL*9/10, ticket.Remaining, "a full TTL")
 			require.Len(w, w.Inspect("n").Holders, 1)
 
-			text := got(json.Marshal(ticket)).orFail(w)
+			text := expect.NoError(json.Marshal(ticket)).In(w)
 			for i := range 3 {
 				var read rwlock.Ticket
 				require.NoError(w, json.Unmarshal(text, &read))
 				by := []*process{q, p, q}[i]
-				lease := got(by.Adopt(w.Ctx, read)).orFail(w)
+				lease := expect.NoError(by.Adopt(w.Ctx, read)).In(w)
 				require.Equal(w, mode, lease.Mode())
 				require.Greater(w, lease.Token(), token)
 				require.NoError(w, lease.Err())
@@ -80,7 +81,7 @@ func TestALeaseChangesProcess(t *testing.T) {
 					require.NoError(w, lease.Release(w.Ctx))
 					break
 				}
-				text = got(json.Marshal(detach(w, lease))).orFail(w)
+				text = expect.NoError(json.Marshal(detach(w, lease))).In(w)
 			}
 			last := next.Granted()
 			require.Greater(w, last.Token(), token)
@@ -146,7 +147,7 @@ func TestADetachedLeaseIsLeftAlone(t *testing.T) {
 		require.NoError(w, lease.Release(w.Ctx))
 		require.NoError(w, p.Close())
 		require.Len(w, w.Inspect("n").Holders, 1)
-		adopted := got(q.Adopt(w.Ctx, ticket)).orFail(w)
+		adopted := expect.NoError(q.Adopt(w.Ctx, ticket)).In(w)
 		w.Pass(3 * w.TTL)
 		require.NoError(w, adopted.Err())
 		require.Len(w, w.Inspect("n").Holders, 1)
@@ -205,7 +206,7 @@ func TestAnAdopterDies(t *testing.T) {
 			require.False(w, errors.Is(err, rwlock.ErrTicket))
 			w.Pass(w.TTL)
 			q.Link.Delay(0)
-			lease := got(r.Adopt(w.Ctx, ticket)).orFail(w)
+			lease := expect.NoError(r.Adopt(w.Ctx, ticket)).In(w)
 			q.Link.Restore()
 			w.Pass(w.TTL)
 			require.NoError(w, lease.Err())
@@ -227,8 +228,7 @@ func TestAdoptEndsWithItsContext(t *testing.T) {
 			require.ErrorIs(w, errorOf(q.Adopt(w.Soon(30*time.Millisecond), ticket)), context.DeadlineExceeded)
 			w.Pass(100 * time.Millisecond)
 			q.Link.Delay(0)
-			lease := got(q.Adopt(w.Ctx, ticket)).orFail(w)
-			ticket = detach(w, lease)
+			ticket = detach(w, expect.NoError(q.Adopt(w.Ctx, ticket)).In(w))
 
 			q.Link.Delay(20 * time.Millisecond)
 			_, err := q.Adopt(w.Soon(50*time.Millisecond), ticket)
@@ -480,8 +480,7 @@ func TestARenewalFromBeforeDetachMarksNothing(t *testing.T) {
 		p.Link.Restore()
 		_ = renewals.Result()
 		require.NoError(w, detached.Result())
-		adopted := got(q.Adopt(w.Ctx, ticket)).orFail(w)
-		w.Release(adopted, other)
+		w.Release(expect.NoError(q.Adopt(w.Ctx, ticket)).In(w), other)
 	}))
 }
 
@@ -490,7 +489,7 @@ func TestTicketsAsJSON(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		name := "orders/\"42\"\n<ü>"
 		ticket := detach(w, p.Take(name, rwlock.Read))
-		text := got(json.Marshal(ticket)).orFail(w)
+		text := expect.NoError(json.Marshal(ticket)).In(w)
 		var fields map[string]any
 		require.NoError(w, json.Unmarshal(text, &fields))
 		require.Equal(w, map[string]any{
@@ -510,13 +509,9 @@ func TestTicketsAsJSON(t *testing.T) {
 			"secret": {"", "x", nil, 5, strings.Repeat("x", 129)}, "remaining_ms": {-1, 90_000_000, 1e30, "5", 0.5},
 		} {
 			for _, value := range values {
-				bad := map[string]any{}
-				for k, v := range fields {
-					bad[k] = v
-				}
+				bad := maps.Clone(fields)
 				bad[field] = value
-				text := got(json.Marshal(bad)).orFail(w)
-				refusedTicket(w, json.Unmarshal(text, &read), "")
+				refusedTicket(w, json.Unmarshal(expect.NoError(json.Marshal(bad)).In(w), &read), "")
 				require.Equal(w, ticket, read, "unchanged")
 			}
 		}
@@ -545,14 +540,13 @@ func TestATicketKeepsItsSecret(t *testing.T) {
 
 // secretOf returns what the JSON of a ticket alone has.
 func secretOf(w *world, ticket rwlock.Ticket) string {
-	text := got(json.Marshal(ticket)).orFail(w)
 	var form struct{ Secret string }
-	require.NoError(w, json.Unmarshal(text, &form))
+	require.NoError(w, json.Unmarshal(expect.NoError(json.Marshal(ticket)).In(w), &form))
 	return form.Secret
 }
 
 func withSecret(w *world, ticket rwlock.Ticket, secret string) rwlock.Ticket {
-	text := got(json.Marshal(ticket)).orFail(w)
+	text := expect.NoError(json.Marshal(ticket)).In(w)
 	var forged rwlock.Ticket
 	require.NoError(w, json.Unmarshal([]byte(strings.Replace(string(text), secretOf(w, ticket), secret, 1)), &forged))
 	return forged

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -54,38 +55,36 @@ var pairs = map[string]func(w *world, p *process, name string) error{
 func TestAPairTakesOneRoundTrip(t *testing.T) {
 	const way, n = 10 * time.Millisecond, 5
 	for name, pair := range pairs {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				w.Net.Tuned = true
-				p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
-				p.WarmUp()
-				require.NoError(w, pair(w, p, "m")) // the server knows the scripts
-				w.Pass(time.Second)
-				requests := w.Requests(p)
-				waits := n - 1
-				if name == "lease" || name == "reader" || name == "Do" {
-					waits = 0
+		subtestInFakeTime(t, name, func(w *world) {
+			w.Net.Tuned = true
+			p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+			p.WarmUp()
+			require.NoError(w, pair(w, p, "m")) // the server knows the scripts
+			w.Pass(time.Second)
+			requests := w.Requests(p)
+			waits := n - 1
+			if name == "lease" || name == "reader" || name == "Do" {
+				waits = 0
+			}
+			began := time.Now()
+			for range n {
+				require.NoError(w, pair(w, p, "n"))
+				synctest.Wait() // the release has left
+			}
+			require.Equal(w, time.Duration(n+waits)*2*way, time.Since(began))
+			w.Pass(time.Second)
+			want := map[scripts.Name]int{scripts.Acquire: n, scripts.Release: n}
+			if name == "several" { // the first two locks follow no release, and are one call
+				want = map[scripts.Name]int{scripts.Group: 1, scripts.Acquire: 2*n - 2, scripts.Release: 2 * n}
+			}
+			count := make(map[scripts.Name]int)
+			for _, r := range requests.All() {
+				if r.Script != scripts.Renew { // a shared hold is renewed once messages arrive
+					count[r.Script]++
 				}
-				began := time.Now()
-				for range n {
-					require.NoError(w, pair(w, p, "n"))
-					synctest.Wait() // the release has left
-				}
-				require.Equal(w, time.Duration(n+waits)*2*way, time.Since(began))
-				w.Pass(time.Second)
-				want := map[scripts.Name]int{scripts.Acquire: n, scripts.Release: n}
-				if name == "several" { // the first two locks follow no release, and are one call
-					want = map[scripts.Name]int{scripts.Group: 1, scripts.Acquire: 2*n - 2, scripts.Release: 2 * n}
-				}
-				count := make(map[scripts.Name]int)
-				for _, r := range requests.All() {
-					if r.Script != scripts.Renew { // a shared hold is renewed once messages arrive
-						count[r.Script]++
-					}
-				}
-				require.Equal(w, want, count)
-				w.OnlyTokensLeft()
-			})
+			}
+			require.Equal(w, want, count)
+			w.OnlyTokensLeft()
 		})
 	}
 }
@@ -142,25 +141,23 @@ func forgetReleases(p *process) {
 // Where a request overtakes the release of its own process, it is handed the lock, and nothing waits for a refresh.
 func TestARequestThatOvertakesItsRelease(t *testing.T) {
 	for name, pair := range pairs {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				const way, n = 10 * time.Millisecond, 3
-				p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
-				hasWaited(p)
-				p.WarmUp()
-				w.Pass(time.Second)
-				forgetReleases(p)
-				began, contended := time.Now(), p.Stats().Contended
-				for range n {
-					require.NoError(w, pair(w, p, "n"))
-				}
-				require.LessOrEqual(w, time.Since(began), n*6*way)
-				if strings.HasPrefix(name, "RWMutex") {
-					require.Equal(w, contended, p.Stats().Contended, "it queued behind its own process")
-				}
-				w.Pass(time.Second)
-				w.OnlyTokensLeft()
-			})
+		subtestInFakeTime(t, name, func(w *world) {
+			const way, n = 10 * time.Millisecond, 3
+			p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+			hasWaited(p)
+			p.WarmUp()
+			w.Pass(time.Second)
+			forgetReleases(p)
+			began, contended := time.Now(), p.Stats().Contended
+			for range n {
+				require.NoError(w, pair(w, p, "n"))
+			}
+			require.LessOrEqual(w, time.Since(began), n*6*way)
+			if strings.HasPrefix(name, "RWMutex") {
+				require.Equal(w, contended, p.Stats().Contended, "it queued behind its own process")
+			}
+			w.Pass(time.Second)
+			w.OnlyTokensLeft()
 		})
 	}
 }
@@ -174,18 +171,12 @@ func TestFailuresOfAReleaseInTheBackground(t *testing.T) {
 		stays    bool  // for the rest of its TTL
 	}
 	eachInFakeTime(t, map[string]failure{
-		"lost": {
-			fail:     func(w *world, _ *process) { w.FlushAll() },
-			reported: rwlock.ErrLost,
-		},
+		"lost": {fail: func(w *world, _ *process) { w.FlushAll() }, reported: rwlock.ErrLost},
 		"hangs": {
 			fail:     func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) },
 			reported: rwlock.ErrNoQuorum, stays: true,
 		},
-		"is gone": {
-			fail:     func(_ *world, p *process) { p.CutOff(0) },
-			reported: rwlock.ErrNoQuorum, stays: true,
-		},
+		"is gone": {fail: func(_ *world, p *process) { p.CutOff(0) }, reported: rwlock.ErrNoQuorum, stays: true},
 		"refuses for a time": {
 			fail:     func(_ *world, p *process) { p.Link.Deny(answering("BUSY not now", release)) },
 			reported: rwlock.ErrNoQuorum, stays: true,
@@ -452,7 +443,7 @@ func overtaken(t *testing.T, mode rueidis.ClientMode, late time.Duration) {
 		over <- err
 	}
 	for round := range 3 { // first nobody listens yet
-		held := got(holder.Lock(t.Context(), "n")).orFail(t)
+		held := expect.NoError(holder.Lock(t.Context(), "n")).In(t)
 		go read(0)
 		synctest.Wait()
 		time.Sleep(100 * time.Millisecond)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -122,7 +123,7 @@ func TestLimitsAreAllowed(t *testing.T) {
 		for _, name := range []string{"n", strings.Repeat("n", 512)} {
 			lease := p.Take(name, rwlock.Write, rwlock.WithTTL(24*time.Hour), rwlock.WithMaxWait(testkit.Patience),
 				rwlock.WithMaxHold(time.Hour), rwlock.WithoutRenewal())
-			s := got(p.Inspect(w.Ctx, name)).orFail(w)
+			s := expect.NoError(p.Inspect(w.Ctx, name)).In(w)
 			require.Len(w, s.Holders, 1)
 			require.Equal(w, strings.Repeat("m", 256), s.Holders[0].Meta)
 			w.Release(lease)
@@ -240,27 +241,25 @@ func TestAPanicOfAContextLeavesAnRWMutexUsable(t *testing.T) {
 	for name, lock := range map[string]func(*rwlock.RWMutex, context.Context) error{
 		"RLock": (*rwlock.RWMutex).RLock, "TryRLock": (*rwlock.RWMutex).TryRLock,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				m, panics := w.Process().RWMutex("n"), 0
-				for calls, over := int64(0), false; !over; calls++ {
-					func() {
-						defer func() {
-							if recover() != nil {
-								panics++
-							}
-						}()
-						ctx := &panickyContext{Context: w.Ctx}
-						ctx.left.Store(calls)
-						require.NoError(w, lock(m, ctx))
-						require.NoError(w, m.RUnlock(w.Ctx))
-						over = true
+		subtestInFakeTime(t, name, func(w *world) {
+			m, panics := w.Process().RWMutex("n"), 0
+			for calls, over := int64(0), false; !over; calls++ {
+				func() {
+					defer func() {
+						if recover() != nil {
+							panics++
+						}
 					}()
-					require.NoError(w, m.Lock(w.Soon(w.TTL/2)), "after %d calls", calls)
-					require.NoError(w, m.Unlock(w.Ctx))
-				}
-				require.Greater(w, panics, 2)
-			})
+					ctx := &panickyContext{Context: w.Ctx}
+					ctx.left.Store(calls)
+					require.NoError(w, lock(m, ctx))
+					require.NoError(w, m.RUnlock(w.Ctx))
+					over = true
+				}()
+				require.NoError(w, m.Lock(w.Soon(w.TTL/2)), "after %d calls", calls)
+				require.NoError(w, m.Unlock(w.Ctx))
+			}
+			require.Greater(w, panics, 2)
 		})
 	}
 }
@@ -274,7 +273,7 @@ func TestAPanicOfAContextLeavesNoAcquisition(t *testing.T) {
 					other, p, panics := w.Process(), w.Process(), 0
 					for calls := int64(0); ; calls++ {
 						if held {
-							lease := got(other.Lock(w.Ctx, "n")).orFail(w)
+							lease := expect.NoError(other.Lock(w.Ctx, "n")).In(w)
 							time.AfterFunc(w.TTL/4, func() { assert.NoError(w, lease.Release(w.Ctx)) })
 						}
 						returned := lockWithin(w, p, w.TTL/8, calls)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
@@ -22,7 +23,7 @@ import (
 
 func dial(t *testing.T, addr string, base rueidis.ClientOption) rueidis.Client {
 	t.Helper()
-	client := got(rwlock.Dial(addr, base)).orFail(t)
+	client := expect.NoError(rwlock.Dial(addr, base)).In(t)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -32,9 +33,7 @@ type take = func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, 
 
 // acquisitions are the ways to take a lock, by name.
 func acquisitions(l *rwlock.Locker) map[string]take {
-	return map[string]take{
-		"Lock": l.Lock, "RLock": l.RLock, "TryLock": l.TryLock, "TryRLock": l.TryRLock,
-	}
+	return map[string]take{"Lock": l.Lock, "RLock": l.RLock, "TryLock": l.TryLock, "TryRLock": l.TryRLock}
 }
 
 // couldNotAsk checks that err says which lock, master and cause, and not that anybody holds the lock.
@@ -116,20 +115,18 @@ func TestServerRefusesForGood(t *testing.T) {
 // onlyTokensOn fails the test if anything of a lock but its token is on the server.
 func onlyTokensOn(t *testing.T, server *testredis.Server) {
 	t.Helper()
-	keys := got(server.Command("KEYS", "*")).orFail(t)
+	keys := expect.NoError(server.Command("KEYS", "*")).In(t)
 	for _, key := range keys.([]any) {
 		if name := key.(string); !testkit.IsMarker(name) {
 			require.Regexp(t, `\}$`, name, "keys left: %v", keys)
-			fields := got(server.Command("HKEYS", name)).orFail(t)
-			require.Subset(t, []any{"t", "s"}, fields, "%s", name)
+			require.Subset(t, []any{"t", "s"}, expect.NoError(server.Command("HKEYS", name)).In(t), "%s", name)
 		}
 	}
 }
 
 func commandOn(t *testing.T, server *testredis.Server, args ...string) any {
 	t.Helper()
-	reply := got(server.Command(args...)).orFail(t, "%v", args)
-	return reply
+	return expect.NoError(server.Command(args...)).In(t, args)
 }
 
 // group is a master and the server that takes its place, with a client that follows.
@@ -150,8 +147,7 @@ func newGroup(t *testing.T) *group {
 func (g *group) replicate(t *testing.T) {
 	for _, key := range g.old.Miniredis().Keys() {
 		require.Equal(t, "hash", g.old.Miniredis().Type(key), "the test is for these only")
-		fields := got(g.old.Miniredis().HKeys(key)).orFail(t)
-		for _, field := range fields {
+		for _, field := range expect.NoError(g.old.Miniredis().HKeys(key)).In(t) {
 			g.next.Miniredis().HSet(key, field, g.old.Miniredis().HGet(key, field))
 		}
 	}
@@ -165,12 +161,12 @@ func TestAReleaseThatAReplacedMasterConfirmedIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
 		locker := lockerOf(t, g.client, rwlock.WithTTL(time.Hour))
-		held := got(locker.Lock(t.Context(), "n")).orFail(t)
+		held := expect.NoError(locker.Lock(t.Context(), "n")).In(t)
 		g.replicate(t)
 		require.NoError(t, held.Release(t.Context()), "the old master has confirmed it")
 		g.failOver()
 		begun := time.Now()
-		again := got(locker.Lock(t.Context(), "n")).orFail(t)
+		again := expect.NoError(locker.Lock(t.Context(), "n")).In(t)
 		require.LessOrEqual(t, time.Since(begun), time.Second)
 		time.Sleep(time.Minute)
 		require.NoError(t, again.Err(), "what was repeated is over")
@@ -183,10 +179,9 @@ func TestSubscriptionsFollowTheMaster(t *testing.T) {
 		g := newGroup(t)
 		locker := lockerOf(t, g.client, rwlock.WithTTL(time.Hour))
 		g.failOver()
-		held := got(lockerOf(t, g.client).Lock(t.Context(), "n")).orFail(t)
+		held := expect.NoError(lockerOf(t, g.client).Lock(t.Context(), "n")).In(t)
 		g.client.now.Store(0)
-		held0, err := locker.Lock(t.Context(), "n")
-		require.NoError(t, err)
+		held0 := expect.NoError(locker.Lock(t.Context(), "n")).In(t)
 		var granted time.Time
 		over := make(chan error, 1)
 		go func() {
@@ -336,7 +331,7 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	held := got(first.Lock(ctx, "orders")).orFail(t)
+	held := expect.NoError(first.Lock(ctx, "orders")).In(t)
 	require.NoError(t, held.Renew(ctx))
 	require.ErrorIs(t, errorOf(second.TryRLock(ctx, "orders")), rwlock.ErrNotAcquired)
 	waiting := inTurn(ctx, second.RLock, "orders")
@@ -349,7 +344,7 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 
 	owned := reentrant.WithOwner(ctx)
 	owner, _ := reentrant.OwnerFrom(owned)
-	outer := got(reentrant.New(first).Lock(owned, "nested")).orFail(t)
+	outer := expect.NoError(reentrant.New(first).Lock(owned, "nested")).In(t)
 	require.NoError(t, giveBack(reentrant.New(second).Lock(reentrant.AsOwner(ctx, owner), "nested")))
 	require.NoError(t, outer.Release(ctx))
 }

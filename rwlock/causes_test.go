@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -26,8 +27,7 @@ var causesOfNoLease = map[string]cause{
 		func(w *world, p *process) error { holdElsewhere(w); return errorOf(p.TryLock(w.Ctx, "n")) },
 	},
 	"held by another, one attempt to read": {
-		is{rwlock.ErrNotAcquired},
-		says{`read lock "n"`, "for write", "the holder's meta"},
+		is{rwlock.ErrNotAcquired}, says{`read lock "n"`, "for write", "the holder's meta"},
 		func(w *world, p *process) error { holdElsewhere(w); return errorOf(p.TryRLock(w.Ctx, "n")) },
 	},
 	"held by another until ctx timed out": {
@@ -39,8 +39,7 @@ var causesOfNoLease = map[string]cause{
 		},
 	},
 	"held by another until ctx was cancelled with a cause": {
-		is{rwlock.ErrNotAcquired, context.Canceled, errShutdown},
-		says{`read lock "n"`, "after 1s", "shutting down"},
+		is{rwlock.ErrNotAcquired, context.Canceled, errShutdown}, says{`read lock "n"`, "after 1s", "shutting down"},
 		func(w *world, p *process) error {
 			holdElsewhere(w)
 			ctx, cancel := context.WithCancelCause(w.Ctx)
@@ -49,16 +48,14 @@ var causesOfNoLease = map[string]cause{
 		},
 	},
 	"held by another until the limit": {
-		is{rwlock.ErrNotAcquired},
-		says{`write lock "n"`, "after 2s", "the holder's meta", "WithMaxWait limit of 2s"},
+		is{rwlock.ErrNotAcquired}, says{`write lock "n"`, "after 2s", "the holder's meta", "WithMaxWait limit of 2s"},
 		func(w *world, p *process) error {
 			holdElsewhere(w)
 			return errorOf(p.Lock(w.Ctx, "n", rwlock.WithMaxWait(2*time.Second)))
 		},
 	},
 	"ctx had ended before": {
-		is{rwlock.ErrNotAcquired, context.Canceled, errShutdown},
-		says{`write lock "n"`, "shutting down"},
+		is{rwlock.ErrNotAcquired, context.Canceled, errShutdown}, says{`write lock "n"`, "shutting down"},
 		func(w *world, p *process) error {
 			ctx, cancel := context.WithCancelCause(w.Ctx)
 			cancel(errShutdown)
@@ -66,76 +63,59 @@ var causesOfNoLease = map[string]cause{
 		},
 	},
 	"a single attempt of an RWMutex": {
-		is{rwlock.ErrNotAcquired},
-		says{`read lock "n"`, "the holder's meta"},
+		is{rwlock.ErrNotAcquired}, says{`read lock "n"`, "the holder's meta"},
 		func(w *world, p *process) error { holdElsewhere(w); return p.RWMutex("n").TryRLock(w.Ctx) },
 	},
 	"a conversion beside a reader": {
-		is{rwlock.ErrNotAcquired},
-		says{`write lock "n"`, "for read"},
-		func(w *world, p *process) error {
+		is{rwlock.ErrNotAcquired}, says{`write lock "n"`, "for read"}, func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Read)
 			w.Process().Take("n", rwlock.Read)
 			return lease.TryUpgrade(w.Ctx)
 		},
 	},
 	"nobody to ask, one attempt": {
-		is{rwlock.ErrNoQuorum},
-		says{`lock "n"`, "no usable answer from Redis; mini:6379: ", "connection refused"},
+		is{rwlock.ErrNoQuorum}, says{`lock "n"`, "no usable answer from Redis; mini:6379: ", "connection refused"},
 		func(w *world, p *process) error { p.Die(); w.Settle(); return errorOf(p.TryLock(w.Ctx, "n")) },
 	},
 	"nobody to ask until ctx timed out": {
-		is{rwlock.ErrNoQuorum, context.DeadlineExceeded},
-		says{`lock "n"`, "mini:6379: ", "connection refused"},
-		func(w *world, p *process) error {
-			p.Die()
-			return errorOf(p.Lock(w.Soon(5*time.Second), "n"))
-		},
+		is{rwlock.ErrNoQuorum, context.DeadlineExceeded}, says{`lock "n"`, "mini:6379: ", "connection refused"},
+		func(w *world, p *process) error { p.Die(); return errorOf(p.Lock(w.Soon(5*time.Second), "n")) },
 	},
 	"nobody to ask for an RWMutex until ctx timed out": {
-		is{rwlock.ErrNoQuorum, context.DeadlineExceeded},
-		says{`lock "n"`, "mini:6379: ", "connection refused"},
+		is{rwlock.ErrNoQuorum, context.DeadlineExceeded}, says{`lock "n"`, "mini:6379: ", "connection refused"},
 		func(w *world, p *process) error { p.Die(); return p.RWMutex("n").Lock(w.Soon(5 * time.Second)) },
 	},
 	"nobody answers": {
-		is{rwlock.ErrNoQuorum, context.DeadlineExceeded},
-		says{`lock "n"`, "mini:6379: ", "no reply in 250ms"},
+		is{rwlock.ErrNoQuorum, context.DeadlineExceeded}, says{`lock "n"`, "mini:6379: ", "no reply in 250ms"},
 		func(w *world, p *process) error {
 			p.Link.Hold(testredis.Both)
 			return errorOf(p.TryLock(w.Soon(250*time.Millisecond), "n"))
 		},
 	},
 	"the server refuses": {
-		is{rwlock.ErrNoQuorum},
-		says{`lock "n"`, "mini:6379: ", "MISCONF cannot persist"},
-		func(w *world, p *process) error {
+		is{rwlock.ErrNoQuorum}, says{`lock "n"`, "mini:6379: ", "MISCONF cannot persist"}, func(w *world, p *process) error {
 			w.Mini.Miniredis().SetError("MISCONF cannot persist")
 			defer w.Mini.Miniredis().SetError("")
 			return errorOf(p.TryLock(w.Ctx, "n"))
 		},
 	},
 	"a key of somebody else": {
-		is{rwlock.ErrConflict},
-		says{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
+		is{rwlock.ErrConflict}, says{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
 		func(w *world, p *process) error {
 			w.Command("SET", "fencelock:{n}", "mine")
 			return errorOf(p.Lock(w.Ctx, "n"))
 		},
 	},
 	"an option": {
-		is{rwlock.ErrOption},
-		says{"WithTTL", "1ms", "100ms"},
+		is{rwlock.ErrOption}, says{"WithTTL", "1ms", "100ms"},
 		func(w *world, p *process) error { return errorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(time.Millisecond))) },
 	},
 	"a locker that is closed": {
-		is{rwlock.ErrClosed},
-		says{"locker closed", `lock "n"`},
+		is{rwlock.ErrClosed}, says{"locker closed", `lock "n"`},
 		func(w *world, p *process) error { _ = p.Close(); return errorOf(p.Lock(w.Ctx, "n")) },
 	},
 	"a locker that is closed under a waiter": {
-		is{rwlock.ErrClosed},
-		says{"locker closed", `lock "n"`},
-		func(w *world, p *process) error {
+		is{rwlock.ErrClosed}, says{"locker closed", `lock "n"`}, func(w *world, p *process) error {
 			holdElsewhere(w)
 			a := p.Queue("n", rwlock.Write)
 			_ = p.Close()
@@ -147,8 +127,7 @@ var causesOfNoLease = map[string]cause{
 // causesOfTheEnd end a lease or what is done with one.
 var causesOfTheEnd = map[string]cause{
 	"a lease that was not to be renewed": {
-		is{rwlock.ErrLost},
-		says{`lease of "n"`, "token ", "lost: expired (its TTL is 10s)"},
+		is{rwlock.ErrLost}, says{`lease of "n"`, "token ", "lost: expired (its TTL is 10s)"},
 		func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
 			w.UntilOver(lease)
@@ -156,8 +135,7 @@ var causesOfTheEnd = map[string]cause{
 		},
 	},
 	"a lease that was cut off": {
-		is{rwlock.ErrLost},
-		says{`lease of "n"`, "lost: not renewed (its TTL is 10s): ", "mini:6379: "},
+		is{rwlock.ErrLost}, says{`lease of "n"`, "lost: not renewed (its TTL is 10s): ", "mini:6379: "},
 		func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			p.Link.Blackhole(testredis.Both)
@@ -178,44 +156,35 @@ var causesOfTheEnd = map[string]cause{
 		},
 	},
 	"a lease that the server forgot": {
-		is{rwlock.ErrLost},
-		says{`lease of "n"`, "lost: gone"},
-		func(w *world, p *process) error {
+		is{rwlock.ErrLost}, says{`lease of "n"`, "lost: gone"}, func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			w.FlushAll()
 			return lease.Release(w.Ctx)
 		},
 	},
 	"a lease at its limit": {
-		is{rwlock.ErrLost},
-		says{`lease of "n"`, "lost: max hold of 25s was reached"},
-		func(w *world, p *process) error {
+		is{rwlock.ErrLost}, says{`lease of "n"`, "lost: max hold of 25s was reached"}, func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(25*time.Second))
 			w.UntilOver(lease)
 			return context.Cause(lease.Context(w.Ctx))
 		},
 	},
 	"a lease that was released": {
-		is{rwlock.ErrReleased},
-		says{`lease released: lock "n"`},
-		func(w *world, p *process) error {
+		is{rwlock.ErrReleased}, says{`lease released: lock "n"`}, func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			w.Release(lease, lease) // twice is no error
 			return lease.Err()
 		},
 	},
 	"a released lease renewed": {
-		is{rwlock.ErrReleased},
-		says{`lease released: lock "n"`},
-		func(w *world, p *process) error {
+		is{rwlock.ErrReleased}, says{`lease released: lock "n"`}, func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			w.Release(lease)
 			return lease.Renew(w.Ctx)
 		},
 	},
 	"a renewal that was not waited for": {
-		is{context.DeadlineExceeded},
-		says{`lock "n"`, "renewal", "context deadline exceeded"},
+		is{context.DeadlineExceeded}, says{`lock "n"`, "renewal", "context deadline exceeded"},
 		func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			p.Link.Hold(testredis.Both)
@@ -225,17 +194,14 @@ var causesOfTheEnd = map[string]cause{
 		},
 	},
 	"a renewal that was not answered": {
-		is{rwlock.ErrNoQuorum},
-		says{`lock "n"`, "mini:6379: ", "no reply in 1s"},
-		func(w *world, p *process) error {
+		is{rwlock.ErrNoQuorum}, says{`lock "n"`, "mini:6379: ", "no reply in 1s"}, func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			p.Link.Hold(testredis.Both)
 			return lease.Renew(w.Ctx)
 		},
 	},
 	"a release that meets a key of somebody else": {
-		is{rwlock.ErrConflict},
-		says{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
+		is{rwlock.ErrConflict}, says{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
 		func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			w.Command("DEL", "fencelock:{n}")
@@ -244,23 +210,18 @@ var causesOfTheEnd = map[string]cause{
 		},
 	},
 	"a release that was not answered": {
-		is{rwlock.ErrNoQuorum},
-		says{`lock "n"`, "mini:6379: ", "no reply in 2s"},
-		func(w *world, p *process) error {
+		is{rwlock.ErrNoQuorum}, says{`lock "n"`, "mini:6379: ", "no reply in 2s"}, func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			p.Link.Hold(testredis.Both)
 			return lease.Release(w.Ctx)
 		},
 	},
 	"unlocked without a lock": {
-		is{rwlock.ErrNotHeld},
-		says{"not held", `"n"`, "for write"},
+		is{rwlock.ErrNotHeld}, says{"not held", `"n"`, "for write"},
 		func(w *world, p *process) error { return p.RWMutex("n").Unlock(w.Ctx) },
 	},
 	"unlocked for reading without a lock": {
-		is{rwlock.ErrNotHeld},
-		says{"not held", `"n"`, "for read"},
-		func(w *world, p *process) error {
+		is{rwlock.ErrNotHeld}, says{"not held", `"n"`, "for read"}, func(w *world, p *process) error {
 			m := p.RWMutex("n")
 			require.NoError(w, m.Lock(w.Ctx))
 			return m.RUnlock(w.Ctx)
@@ -270,9 +231,7 @@ var causesOfTheEnd = map[string]cause{
 		return p.Do(w.Ctx, "n", func(context.Context) error { return errShutdown })
 	}},
 	"work that failed for the loss of its lease": {
-		is{rwlock.ErrLost},
-		says{`lease of "n"`, "lost: gone"},
-		func(w *world, p *process) error {
+		is{rwlock.ErrLost}, says{`lease of "n"`, "lost: gone"}, func(w *world, p *process) error {
 			return p.Do(w.Ctx, "n", func(ctx context.Context) error {
 				w.FlushAll()
 				<-ctx.Done()
@@ -316,19 +275,17 @@ func TestAReleaseThatIsRefusedForGoodIsNotPending(t *testing.T) {
 		"READONLY You can't write against a read only replica.":            true,
 		"LOADING Redis is loading the dataset in memory":                   false,
 	} {
-		t.Run(refusal, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				var j testkit.Log
-				p := w.Process(j.Option())
-				lease := p.Take("n", rwlock.Write)
-				w.Mini.Miniredis().SetError(refusal)
-				err := lease.Release(w.Ctx)
-				w.Mini.Miniredis().SetError("")
-				require.ErrorContains(w, err, refusal)
-				require.NoError(w, p.Close()) // the log is complete
-				text := j.String()
-				requireTold(w.T, err, text, forGood)
-			})
+		subtestInFakeTime(t, refusal, func(w *world) {
+			var j testkit.Log
+			p := w.Process(j.Option())
+			lease := p.Take("n", rwlock.Write)
+			w.Mini.Miniredis().SetError(refusal)
+			err := lease.Release(w.Ctx)
+			w.Mini.Miniredis().SetError("")
+			require.ErrorContains(w, err, refusal)
+			require.NoError(w, p.Close()) // the log is complete
+			text := j.String()
+			requireTold(w.T, err, text, forGood)
 		})
 	}
 }
@@ -374,8 +331,8 @@ func TestWaitersOfAServerThatRefuses(t *testing.T) {
 				var on atomic.Bool
 				refused := refusing(mini, &on)
 				locker := testkit.New(t, mini.Client(t), rwlock.WithTTL(time.Minute))
-				holder := got(rwlock.New(mini.Client(t), rwlock.WithTTL(time.Second))).orFail(t)
-				held := got(holder.Lock(t.Context(), "n", rwlock.WithoutRenewal())).orFail(t)
+				holder := expect.NoError(rwlock.New(mini.Client(t), rwlock.WithTTL(time.Second))).In(t)
+				held := expect.NoError(holder.Lock(t.Context(), "n", rwlock.WithoutRenewal())).In(t)
 
 				on.Store(!queued)
 				var all sync.WaitGroup

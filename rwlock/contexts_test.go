@@ -26,20 +26,16 @@ type held struct {
 
 // everyHeld runs a test with a lease, and with readers of an RWMutex.
 func everyHeld(t *testing.T, test func(w *world, h held)) {
-	t.Run("lease", func(t *testing.T) {
-		inFakeTime(t, func(w *world) {
-			lease := w.Process().Take("n", rwlock.Read)
-			ends := func() int { return rwlock.LeaseEnds(lease) }
-			test(w, held{lease.Context, ends, func() { w.Release(lease) }})
-		})
+	subtestInFakeTime(t, "lease", func(w *world) {
+		lease := w.Process().Take("n", rwlock.Read)
+		ends := func() int { return rwlock.LeaseEnds(lease) }
+		test(w, held{lease.Context, ends, func() { w.Release(lease) }})
 	})
-	t.Run("RWMutex", func(t *testing.T) {
-		inFakeTime(t, withMutex(func(w *world, _ *process, mu *rwlock.RWMutex) {
-			require.NoError(w, mu.RLock(w.Ctx))
-			ends := func() int { return rwlock.Ends(mu) }
-			test(w, held{mu.Context, ends, func() { require.NoError(w, mu.RUnlock(w.Ctx)) }})
-		}))
-	})
+	subtestInFakeTime(t, "RWMutex", withMutex(func(w *world, _ *process, mu *rwlock.RWMutex) {
+		require.NoError(w, mu.RLock(w.Ctx))
+		ends := func() int { return rwlock.Ends(mu) }
+		test(w, held{mu.Context, ends, func() { require.NoError(w, mu.RUnlock(w.Ctx)) }})
+	}))
 }
 
 // However many contexts are made, those whose parents end together share one end; a parent that has ended leaves none.

@@ -337,28 +337,26 @@ func TestShortSectionsGoOnForAMoment(t *testing.T) {
 		10 * time.Microsecond: 19, // in less than 200 us
 		time.Millisecond:      spareSections,
 	} {
-		t.Run(hold.String(), func(t *testing.T) {
-			inFakeTime(t, withTwo(func(w *world, p, q *process) {
-				hasWaited(p)
-				mu := p.RWMutex("n")
-				require.NoError(w, mu.Lock(w.Ctx))
-				waiting := lockCrowd(w, 2*(spareSections+shortSections), mu.Lock)
-				other := q.Queue("n", rwlock.Write)
+		subtestInFakeTime(t, hold.String(), withTwo(func(w *world, p, q *process) {
+			hasWaited(p)
+			mu := p.RWMutex("n")
+			require.NoError(w, mu.Lock(w.Ctx))
+			waiting := lockCrowd(w, 2*(spareSections+shortSections), mu.Lock)
+			other := q.Queue("n", rwlock.Write)
+			w.Settle()
+			n := 0
+			for ; other.IsWaiting(); n++ {
+				w.Pass(hold)
+				require.NoError(w, mu.Unlock(w.Ctx))
 				w.Settle()
-				n := 0
-				for ; other.IsWaiting(); n++ {
-					w.Pass(hold)
-					require.NoError(w, mu.Unlock(w.Ctx))
-					w.Settle()
-				}
-				require.Equal(w, served, n-1, "besides the one who was in")
-				w.Release(other.Granted())
-				for _, l := range waiting[n-1:] {
-					require.NoError(w, l.Result())
-					require.NoError(w, mu.Unlock(w.Ctx))
-				}
-				w.OnlyTokensLeft()
-			}))
-		})
+			}
+			require.Equal(w, served, n-1, "besides the one who was in")
+			w.Release(other.Granted())
+			for _, l := range waiting[n-1:] {
+				require.NoError(w, l.Result())
+				require.NoError(w, mu.Unlock(w.Ctx))
+			}
+			w.OnlyTokensLeft()
+		}))
 	}
 }

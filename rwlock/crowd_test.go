@@ -139,36 +139,33 @@ func TestRefusedReleasesBackOff(t *testing.T) {
 		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
 		"BUSY Redis is busy running a script.",
 	} {
-		t.Run(refusal[:7], func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				const leases = 50
-				w.TTL = time.Hour
-				p := w.Process()
-				var all []*rwlock.Lease
-				for i := range leases {
-					all = append(all, p.Take(fmt.Sprint("n", i), rwlock.Write))
-				}
-				w.Mini.Miniredis().SetError(refusal)
-				var releases sync.WaitGroup
-				for _, lease := range all {
-					releases.Go(func() { _ = lease.Release(w.Ctx) })
-				}
-				releases.Wait()
-				w.Pass(5 * time.Second)
-				p.Link.ResetCalls()
-				const window = 5 * time.Second
-				w.Pass(window)
-				sent := p.Link.Calls("EVALSHA") + p.Link.Calls("EVAL")
-				require.LessOrEqual(w, sent, 2*leases*int(window/time.Second),
-					"requests for %d releases within %v", leases, window)
-				require.Positive(w, sent, "but they are pursued")
+		subtestInFakeTime(t, refusal[:7], func(w *world) {
+			const leases = 50
+			w.TTL = time.Hour
+			p := w.Process()
+			var all []*rwlock.Lease
+			for i := range leases {
+				all = append(all, p.Take(fmt.Sprint("n", i), rwlock.Write))
+			}
+			w.Mini.Miniredis().SetError(refusal)
+			var releases sync.WaitGroup
+			for _, lease := range all {
+				releases.Go(func() { _ = lease.Release(w.Ctx) })
+			}
+			releases.Wait()
+			w.Pass(5 * time.Second)
+			p.Link.ResetCalls()
+			const window = 5 * time.Second
+			w.Pass(window)
+			sent := p.Link.Calls("EVALSHA") + p.Link.Calls("EVAL")
+			require.LessOrEqual(w, sent, 2*leases*int(window/time.Second), "requests for %d releases within %v", leases, window)
+			require.Positive(w, sent, "but they are pursued")
 
-				w.Mini.Miniredis().SetError("")
-				w.Pass(3 * time.Second)
-				for i := range leases {
-					require.Empty(w, w.Inspect(fmt.Sprint("n", i)).Holders, "n%d is still held", i)
-				}
-			})
+			w.Mini.Miniredis().SetError("")
+			w.Pass(3 * time.Second)
+			for i := range leases {
+				require.Empty(w, w.Inspect(fmt.Sprint("n", i)).Holders, "n%d is still held", i)
+			}
 		})
 	}
 }

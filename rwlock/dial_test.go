@@ -21,6 +21,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -29,8 +30,7 @@ import (
 // A server may be down when its client is made. A Cluster and sentinels have to answer.
 func TestDialWhereNoServerListens(t *testing.T) {
 	const addr = "127.0.0.1:1" // no server takes the lowest port
-	client, err := rwlock.Dial(addr, rueidis.ClientOption{})
-	require.NoError(t, err)
+	client := expect.NoError(rwlock.Dial(addr, rueidis.ClientOption{})).In(t)
 	client.Close()
 	for name, base := range map[string]rueidis.ClientOption{
 		"a Cluster": {InitAddress: []string{addr}},
@@ -122,7 +122,7 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 	binary := redisBinary(t)
 	server := testredis.StartBinary(t, binary, "--requirepass", "right")
 	server.Kill()
-	locker := got(rwlock.Open("redis://:later@"+server.Addr()+"/3", testredis.Patience())).orFail(t)
+	locker := expect.NoError(rwlock.Open("redis://:later@"+server.Addr()+"/3", testredis.Patience())).In(t)
 	defer func() { require.NoError(t, locker.Close()) }()
 	_, err := locker.TryLock(t.Context(), "a")
 	require.ErrorContains(t, err, "connection refused")
@@ -144,8 +144,7 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 		lease, err := locker.Lock(t.Context(), "a")
 		return err == nil && lease.Release(t.Context()) == nil
 	}, testkit.Patience, 10*time.Millisecond)
-	found := got(run("EXISTS", "fencelock:{a}").ToInt64()).orFail(t)
-	require.EqualValues(t, 1, found, "in database 3")
+	require.EqualValues(t, 1, expect.NoError(run("EXISTS", "fencelock:{a}").ToInt64()).In(t), "in database 3")
 
 	node := testredis.StartCluster(t, binary, 0).Nodes()[0]
 	commandOn(t, node, "CONFIG", "SET", "requirepass", "right")
@@ -166,7 +165,7 @@ func TestOpen(t *testing.T) {
 		"Sentinel": "redis://" + group.Sentinels()[0].Addr() + "?master_set=" + group.Option().Sentinel.MasterSet,
 		"Cluster":  "redis://" + nodes[0].Addr() + "?addr=" + nodes[1].Addr(),
 	} {
-		locker := got(rwlock.Open(addr, testredis.Patience())).orFail(t, name)
+		locker := expect.NoError(rwlock.Open(addr, testredis.Patience())).In(t, name)
 		require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil }), name)
 		require.NoError(t, locker.Close(), name)
 		require.NoError(t, locker.Close(), name)
@@ -284,7 +283,7 @@ func TestManyCallersShareWrites(t *testing.T) {
 			}
 			return newSocket(conn, &writes), nil
 		}
-		client := got(rwlock.Dial("", option)).orFail(t)
+		client := expect.NoError(rwlock.Dial("", option)).In(t)
 		defer client.Close()
 
 		synctest.Wait()
@@ -392,12 +391,11 @@ func TestAPasswordChangesWhileLocksAreHeld(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer client.Close()
-	locker := got(rwlock.New(client, rwlock.WithTTL(2*time.Minute), testredis.Patience())).orFail(t)
+	locker := expect.NoError(rwlock.New(client, rwlock.WithTTL(2*time.Minute), testredis.Patience())).In(t)
 	defer func() { require.NoError(t, locker.Close()) }()
 	var leases []*rwlock.Lease
 	for i := range 20 {
-		lease := got(locker.Lock(t.Context(), fmt.Sprint(i))).orFail(t)
-		leases = append(leases, lease)
+		leases = append(leases, expect.NoError(locker.Lock(t.Context(), fmt.Sprint(i))).In(t))
 	}
 	var last error
 	renewed := func() bool {

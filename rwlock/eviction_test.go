@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
@@ -286,7 +287,7 @@ func TestPingOverAQuorum(t *testing.T) {
 	for _, s := range w.Servers {
 		addrs = append(addrs, s.Addr())
 	}
-	l := got(redlock.Open(addrs, testredis.Patience())).orFail(t)
+	l := expect.NoError(redlock.Open(addrs, testredis.Patience())).In(t)
 	defer func() { require.NoError(t, l.Close()) }()
 	require.NoError(t, l.Ping(t.Context()))
 	w.Servers[2].Kill()
@@ -300,8 +301,7 @@ func TestPingOverAQuorum(t *testing.T) {
 
 func folderOf(t *testing.T, server *testredis.Server) string {
 	t.Helper()
-	reply := commandOn(t, server, "CONFIG", "GET", "dir")
-	return reply.([]any)[1].(string)
+	return commandOn(t, server, "CONFIG", "GET", "dir").([]any)[1].(string)
 }
 
 // hooked is a client as those of rueidishook are: it sees each command.
@@ -346,14 +346,13 @@ func TestWrapKeepsWhatIsKnownOfTheConnection(t *testing.T) {
 		for _, server := range servers {
 			addrs = append(addrs, server.Addr())
 		}
-		clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-		require.NoError(t, err)
+		clients := expect.NoError(redlock.Dial(addrs, rueidis.ClientOption{})).In(t)
 		testkit.FoundLongAgo(t, clients)
 		for i, client := range clients {
-			clients[i], err = wrap(client, func(c rueidis.Client) rueidis.Client { return &hooked{c, seen} })
-			require.NoError(t, err)
+			hook := func(c rueidis.Client) rueidis.Client { return &hooked{c, seen} }
+			clients[i] = expect.NoError(wrap(client, hook)).In(t)
 		}
-		locker := got(redlock.New(clients, testredis.Patience())).orFail(t)
+		locker := expect.NoError(redlock.New(clients, testredis.Patience())).In(t)
 		pair := func() { require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil })) }
 		pair()
 		servers[0].ResetStats()
@@ -372,8 +371,7 @@ func TestWrapKeepsWhatIsKnownOfTheConnection(t *testing.T) {
 }
 
 func TestWrapRefuses(t *testing.T) {
-	client, err := rwlock.Dial(miniredis.RunT(t).Addr(), rueidis.ClientOption{})
-	require.NoError(t, err)
+	client := expect.NoError(rwlock.Dial(miniredis.RunT(t).Addr(), rueidis.ClientOption{})).In(t)
 	defer client.Close()
 	same := func(c rueidis.Client) rueidis.Client { return c }
 	for name, f := range map[string]func() (rueidis.Client, error){
@@ -389,9 +387,8 @@ func TestWrapRefuses(t *testing.T) {
 	require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), "it stays as it was")
 
 	// Wrapped twice, and closed by either end.
-	once := got(rwlock.Wrap(client, same)).orFail(t)
-	twice := got(rwlock.Wrap(once, same)).orFail(t)
-	locker := got(rwlock.New(twice)).orFail(t)
+	twice := expect.NoError(rwlock.Wrap(expect.NoError(rwlock.Wrap(client, same)).In(t), same)).In(t)
+	locker := expect.NoError(rwlock.New(twice)).In(t)
 	require.NoError(t, errorOf(locker.Lock(t.Context(), "n")))
 	client.Close()
 	require.ErrorIs(t, errorOf(locker.Lock(t.Context(), "m")), rwlock.ErrNoQuorum, "a closed client ends the waiting")

@@ -18,15 +18,12 @@ var outages = map[string]func(w *world, p *process) (end func()){
 	"the link is down":        func(_ *world, p *process) func() { p.Die(); return p.Link.Restore },
 	"the server stands still": func(w *world, _ *process) func() { w.Mini.Freeze(); return w.Mini.Thaw },
 	"bytes wait":              func(_ *world, p *process) func() { p.Link.Hold(testredis.Both); return p.Link.Restore },
-	"replies vanish": func(_ *world, p *process) func() {
-		p.Link.Blackhole(testredis.ToClient)
-		return p.Link.Restore
-	},
-	"LOADING":  refusal("LOADING Redis is loading the dataset in memory"),
-	"READONLY": refusal("READONLY You can't write against a read only replica."),
-	"OOM":      refusal("OOM command not allowed when used memory > 'maxmemory'."),
-	"NOPERM":   refusal("NOPERM this user has no permissions to run the 'evalsha' command"),
-	"ERR":      refusal("ERR no reason given"),
+	"replies vanish":          func(_ *world, p *process) func() { p.Link.Blackhole(testredis.ToClient); return p.Link.Restore },
+	"LOADING":                 refusal("LOADING Redis is loading the dataset in memory"),
+	"READONLY":                refusal("READONLY You can't write against a read only replica."),
+	"OOM":                     refusal("OOM command not allowed when used memory > 'maxmemory'."),
+	"NOPERM":                  refusal("NOPERM this user has no permissions to run the 'evalsha' command"),
+	"ERR":                     refusal("ERR no reason given"),
 }
 
 func refusal(text string) func(*world, *process) func() {

@@ -26,8 +26,7 @@ func TestF08CrashedReaderBlocksWritersForItsOwnTTLAlone(t *testing.T) {
 			w.Pass(stay - time.Since(crash))
 			w.Release(writer.GrantedAfter(reader))
 			require.GreaterOrEqual(w, writer.At.Sub(crash), min(stay, w.TTL))
-			require.LessOrEqual(w, writer.At.Sub(crash), max(stay, w.TTL)+3*time.Millisecond,
-				"the live reader stayed %v", stay)
+			require.LessOrEqual(w, writer.At.Sub(crash), max(stay, w.TTL)+3*time.Millisecond, "the live reader stayed %v", stay)
 			w.OnlyTokensLeft()
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -33,7 +34,7 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 	for _, binary := range testredis.Binaries() {
 		server := cluster(t, binary)
 		client := func() rueidis.Client {
-			c := got(rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{server.Addr()}})).orFail(t)
+			c := expect.NoError(rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{server.Addr()}})).In(t)
 			t.Cleanup(c.Close)
 			require.Equal(t, rueidis.ClientModeCluster, c.Mode())
 			return c
@@ -42,12 +43,9 @@ func TestF23ClusterServesAnyName(t *testing.T) {
 		p := testkit.New(t, client(), testredis.Patience())
 		q := testkit.New(t, client(), testredis.Patience())
 		for _, name := range trickyNames {
-			held := got(p.Lock(t.Context(), name)).orFail(t, "%q", name)
+			held := expect.NoError(p.Lock(t.Context(), name)).In(t, name)
 			waiting := (&process{Locker: q, W: w}).Acquire(t.Context(), name, rwlock.Read)
-			w.Eventually("it waits", func() bool {
-				s := got(p.Inspect(t.Context(), name)).orFail(t)
-				return len(s.Waiters) == 1
-			})
+			w.Eventually("it waits", func() bool { return len(expect.NoError(p.Inspect(t.Context(), name)).In(t).Waiters) == 1 })
 			slots := map[any][]string{}
 			for _, key := range w.LockKeys() {
 				slot := commandOn(t, server, "CLUSTER", "KEYSLOT", key)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/scripts"
@@ -37,7 +38,7 @@ func TestF24ForgottenScriptIsSentWhole(t *testing.T) {
 			forgotten(scripts.Acquire, p, func() { held = p.Take("n", rwlock.Write) })
 			forgotten(scripts.Renew, p, func() { require.NoError(w, held.Renew(w.Ctx)) })
 			forgotten(scripts.Inspect, p, func() {
-				s := got(p.Inspect(w.Ctx, "n")).orFail(w)
+				s := expect.NoError(p.Inspect(w.Ctx, "n")).In(w)
 				require.Len(w, s.Holders, 1)
 				require.Equal(w, 1, s.Holders[0].Count)
 			})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -40,10 +41,7 @@ var troubles = map[string]obstacle{
 		},
 		func(w *world, _ *process) { w.Mini.Thaw() },
 	},
-	"the server is down": {
-		func(w *world, _ *process) { w.Mini.Stop() },
-		func(w *world, _ *process) { w.Mini.Recover() },
-	},
+	"the server is down": {func(w *world, _ *process) { w.Mini.Stop() }, func(w *world, _ *process) { w.Mini.Recover() }},
 }
 
 // Where nothing answers, a try ends with the patience of its client, however long its context lasts.
@@ -106,7 +104,7 @@ func TestF28TryDoRunsOnceOrNot(t *testing.T) {
 		for mode, do := range map[rwlock.Mode]doing{rwlock.Write: p.TryDo, rwlock.Read: p.TryRDo} {
 			failure := errors.New("the work failed")
 			work := func(ctx context.Context) error {
-				fence := got(fencing.Require(ctx, "n")).orFail(w)
+				fence := expect.NoError(fencing.Require(ctx, "n")).In(w)
 				require.Equal(w, mode, fence.Mode)
 				require.NoError(w, ctx.Err())
 				return failure

@@ -42,6 +42,12 @@ func eachInFakeTime[C any](t *testing.T, cases map[string]C, test func(w *world,
 	testkit.Each(t, cases, func(t *testing.T, c C) { inFakeTime(t, func(w *world) { test(w, c) }) })
 }
 
+// subtestInFakeTime runs a test as a subtest, in a bubble of its own.
+func subtestInFakeTime(t *testing.T, name string, test func(w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inFakeTime(t, test) })
+}
+
 // observed has the world's observer start before the test.
 func observed(test func(w *world)) func(w *world) {
 	return func(w *world) {
@@ -105,21 +111,6 @@ func errorOf[T any](got T, err error) error {
 		panic(fmt.Sprintf("%v beside an error: %v", got, err))
 	}
 	return err
-}
-
-// outcome is what a call has returned.
-type outcome[T any] struct {
-	value T
-	err   error
-}
-
-func got[T any](value T, err error) outcome[T] { return outcome[T]{value, err} }
-
-// orFail is the value. It fails the test if the call has failed.
-func (o outcome[T]) orFail(t testing.TB, because ...any) T {
-	t.Helper()
-	require.NoError(t, o.err, because...)
-	return o.value
 }
 
 // ended is a context that is over.

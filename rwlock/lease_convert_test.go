@@ -119,26 +119,24 @@ func TestAConversionOfAHoldThatIsGoneIsALoss(t *testing.T) {
 		"its data is lost": func(w *world, _ *process) { w.FlushAll() },
 	} {
 		for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
-			t.Run(name+", from "+mode.String(), func(t *testing.T) {
-				inFakeTime(t, func(w *world) {
-					w.Mini.Skew(0)
-					p, q := w.Process(), w.Process()
-					lease := p.Take("n", mode)
-					w.Mini.Skew(w.TTL + time.Second)
-					meanwhile(w, q)
-					var err error
-					if mode == rwlock.Write {
-						err = lease.Downgrade(w.Ctx)
-					} else {
-						err = lease.TryUpgrade(w.Ctx)
-					}
-					if mode == rwlock.Read && name == "a reader is in" {
-						require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-						return
-					}
-					fails(w, err, rwlock.ErrLost, "gone")
-					require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
-				})
+			subtestInFakeTime(t, name+", from "+mode.String(), func(w *world) {
+				w.Mini.Skew(0)
+				p, q := w.Process(), w.Process()
+				lease := p.Take("n", mode)
+				w.Mini.Skew(w.TTL + time.Second)
+				meanwhile(w, q)
+				var err error
+				if mode == rwlock.Write {
+					err = lease.Downgrade(w.Ctx)
+				} else {
+					err = lease.TryUpgrade(w.Ctx)
+				}
+				if mode == rwlock.Read && name == "a reader is in" {
+					require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+					return
+				}
+				fails(w, err, rwlock.ErrLost, "gone")
+				require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
 			})
 		}
 	}
@@ -219,23 +217,21 @@ func TestAnUpgradeDuringASuspension(t *testing.T) {
 // A conversion that waits for the release of its old hold returns a loss of the lease in the meantime.
 func TestAConversionThatIsLostBeforeItReturns(t *testing.T) {
 	for _, mode := range []rwlock.Mode{rwlock.Read, rwlock.Write} {
-		t.Run(mode.String(), func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				p := w.Process(rwlock.WithTTL(time.Second), rwlock.WithReleaseTimeout(5*time.Second))
-				lease := p.Take("n", mode)
-				convert := lease.Upgrade
-				if mode == rwlock.Write {
-					convert = lease.Downgrade
+		subtestInFakeTime(t, mode.String(), func(w *world) {
+			p := w.Process(rwlock.WithTTL(time.Second), rwlock.WithReleaseTimeout(5*time.Second))
+			lease := p.Take("n", mode)
+			convert := lease.Upgrade
+			if mode == rwlock.Write {
+				convert = lease.Downgrade
+			}
+			p.Link.OnCommand(func(cmd []string) {
+				if w.ScriptOf(cmd) == scripts.Release {
+					p.Link.Blackhole(testredis.Both)
 				}
-				p.Link.OnCommand(func(cmd []string) {
-					if w.ScriptOf(cmd) == scripts.Release {
-						p.Link.Blackhole(testredis.Both)
-					}
-				})
-				require.ErrorIs(w, convert(w.Ctx), rwlock.ErrLost)
-				require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
-				require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)
 			})
+			require.ErrorIs(w, convert(w.Ctx), rwlock.ErrLost)
+			require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
+			require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -123,7 +124,7 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 			} {
 				p.Link.ResetCalls()
 				before, begun := written.n.Load(), time.Now()
-				all := got(c.take(w.Ctx, c.wants)).orFail(w)
+				all := expect.NoError(c.take(w.Ctx, c.wants)).In(w)
 				require.Equal(w, 2*way, time.Since(begun), "one round trip")
 				require.Equal(w, int64(1), written.n.Load()-before, "one write")
 				require.Equal(w, map[string]int{"EVALSHA": c.calls}, sent(p.Link))
@@ -380,9 +381,7 @@ func TestLossUnderSeveralLocks(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		wants := append(rwlock.Writes("a", "c"), rwlock.Reads("b")...)
 		err := p.DoAll(w.Ctx, wants, func(ctx context.Context) error {
-			w.Command("DEL", slices.DeleteFunc(w.LockKeys(), func(key string) bool {
-				return !strings.Contains(key, "{b}")
-			})[0])
+			w.Command("DEL", slices.DeleteFunc(w.LockKeys(), func(key string) bool { return !strings.Contains(key, "{b}") })[0])
 			w.UntilClosed(ctx.Done())
 			require.Equal(w, "b", w.Loss(context.Cause(ctx)).Name)
 			return context.Cause(ctx)
@@ -586,13 +585,11 @@ func TestTryAllOfARedisThatDoesNotAnswer(t *testing.T) {
 // Eight processes of eight goroutines take random subsets of six locks: every wait ends, and each lock has one writer.
 func TestCrowdsTakeSeveralLocks(t *testing.T) {
 	for seed := range testredis.Few(1, 2) {
-		t.Run(fmt.Sprint("fake time, seed ", seed), func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				w.Net.Way = time.Millisecond
-				(&testkit.ManyCrowd{
-					Processes: 8, Goroutines: 8, Seed: uint64(seed), Lasts: time.Second / 4, Work: 10 * time.Millisecond,
-				}).Run(w)
-			})
+		subtestInFakeTime(t, fmt.Sprint("fake time, seed ", seed), func(w *world) {
+			w.Net.Way = time.Millisecond
+			(&testkit.ManyCrowd{
+				Processes: 8, Goroutines: 8, Seed: uint64(seed), Lasts: time.Second / 4, Work: 10 * time.Millisecond,
+			}).Run(w)
 		})
 	}
 }

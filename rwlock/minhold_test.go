@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
@@ -58,11 +59,8 @@ func TestMinHoldEndsInTime(t *testing.T) {
 			end  func(p *process, lease *rwlock.Lease)
 			opts []rwlock.LockOption
 		}{
-			"released at once": {func(_ *process, l *rwlock.Lease) { w.Release(l) }, nil},
-			"released after a while": {func(_ *process, l *rwlock.Lease) {
-				w.Pass(least / 2)
-				w.Release(l)
-			}, nil},
+			"released at once":       {func(_ *process, l *rwlock.Lease) { w.Release(l) }, nil},
+			"released after a while": {func(_ *process, l *rwlock.Lease) { w.Pass(least / 2); w.Release(l) }, nil},
 			"upgraded": {func(_ *process, l *rwlock.Lease) {
 				w.Pass(least / 3)
 				require.NoError(w, l.Downgrade(w.Ctx))
@@ -70,14 +68,11 @@ func TestMinHoldEndsInTime(t *testing.T) {
 				require.NoError(w, l.Upgrade(w.Ctx))
 				w.Release(l)
 			}, nil},
-			"closed":              {func(p *process, _ *rwlock.Lease) { require.NoError(w, p.Close()) }, nil},
-			"lost at its limit":   {over, []rwlock.LockOption{rwlock.WithMaxHold(time.Second)}},
-			"not renewed":         {over, []rwlock.LockOption{rwlock.WithoutRenewal()}},
-			"a process that dies": {func(p *process, _ *rwlock.Lease) { p.Die() }, nil},
-			"a process that dies after renewals": {func(p *process, _ *rwlock.Lease) {
-				w.Pass(least * 2 / 3)
-				p.Die()
-			}, nil},
+			"closed":                             {func(p *process, _ *rwlock.Lease) { require.NoError(w, p.Close()) }, nil},
+			"lost at its limit":                  {over, []rwlock.LockOption{rwlock.WithMaxHold(time.Second)}},
+			"not renewed":                        {over, []rwlock.LockOption{rwlock.WithoutRenewal()}},
+			"a process that dies":                {func(p *process, _ *rwlock.Lease) { p.Die() }, nil},
+			"a process that dies after renewals": {func(p *process, _ *rwlock.Lease) { w.Pass(least * 2 / 3); p.Die() }, nil},
 			"a release that is not answered": {func(p *process, l *rwlock.Lease) {
 				p.Link.Blackhole(testredis.Both)
 				require.Error(w, l.Release(w.Ctx))
@@ -139,7 +134,7 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 			},
 			"a hold that joined": func(p *process) {
 				owner := reentrant.NewOwner()
-				outer := got(reentrant.New(p.Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n")).orFail(w)
+				outer := expect.NoError(reentrant.New(p.Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n")).In(w)
 				require.NoError(w, giveBack(reentrant.New(w.Process().Locker).Lock(reentrant.AsOwner(w.Ctx, owner), "n", minimum)))
 				require.NoError(w, outer.Release(w.Ctx))
 			},
@@ -207,7 +202,7 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 					return errorOf(nested.LockAll(ctx, rwlock.Writes("a", "n"), minimum, rwlock.WithMaxWait(2*w.TTL)))
 				})
 				w.UntilWaiting("a", 1)
-				n := got(nested.RLock(owner, "n")).orFail(w) // which a write cannot nest in
+				n := expect.NoError(nested.RLock(owner, "n")).In(w) // which a write cannot nest in
 				w.Release(a)
 				require.ErrorIs(w, c.Result(), rwlock.ErrUpgrade)
 				require.NoError(w, n.Release(owner))
@@ -250,8 +245,7 @@ func TestMinHoldOfAReentrantOwner(t *testing.T) {
 		}, rwlock.WithMinHold(time.Hour)))
 		require.True(w, w.Inspect("n").Holders[0].Ended)
 		require.ErrorIs(w, errorOf(nested.TryLock(owner, "n")), rwlock.ErrNotAcquired)
-		ran := got(nested.TryDo(w.Ctx, "n", func(context.Context) error { return nil })).orFail(w)
-		require.False(w, ran)
+		require.False(w, expect.NoError(nested.TryDo(w.Ctx, "n", func(context.Context) error { return nil })).In(w))
 	}))
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -147,14 +148,8 @@ func TestLingeringEndsBesideAGoroutineThatGivesUp(t *testing.T) {
 			w.Settle()
 			return other
 		},
-		"Close": func(w *world, p, _ *process) *pending {
-			require.NoError(w, p.Close())
-			return nil
-		},
-		"its time is over": func(w *world, _, _ *process) *pending {
-			w.Pass(10 * w.TTL)
-			return nil
-		},
+		"Close":            func(w *world, p, _ *process) *pending { require.NoError(w, p.Close()); return nil },
+		"its time is over": func(w *world, _, _ *process) *pending { w.Pass(10 * w.TTL); return nil },
 		"a loss": func(w *world, _, _ *process) *pending {
 			w.FlushAll()
 			w.Pass(w.TTL)
@@ -169,10 +164,7 @@ func TestLingeringEndsBesideAGoroutineThatGivesUp(t *testing.T) {
 				ctx, cancel := context.WithCancel(w.Ctx)
 				defer cancel()
 				var other *pending
-				stepped := &steppedContext{Context: ctx, at: step, call: func() {
-					other = happens(w, p, q)
-					cancel()
-				}}
+				stepped := &steppedContext{Context: ctx, at: step, call: func() { other = happens(w, p, q); cancel() }}
 				err := mu.Lock(stepped)
 				if reached = stepped.calls.Load() >= step; !reached {
 					require.NoError(w, err)
@@ -218,7 +210,7 @@ func TestInspectShowsASharedHold(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Hour))
 		shown := func(by *process) rwlock.Holder {
-			s := got(by.Inspect(w.Ctx, "n")).orFail(w)
+			s := expect.NoError(by.Inspect(w.Ctx, "n")).In(w)
 			require.Len(w, s.Holders, 1)
 			require.True(w, s.Holders[0].Shared)
 			return s.Holders[0]
@@ -237,7 +229,7 @@ func TestInspectShowsASharedHold(t *testing.T) {
 		require.True(w, shown(p).Lingering)
 		require.False(w, shown(w.Observer()).Lingering)
 		held := p.Take("m", rwlock.Write)
-		s := got(p.Inspect(w.Ctx, "m")).orFail(w)
+		s := expect.NoError(p.Inspect(w.Ctx, "m")).In(w)
 		require.False(w, s.Holders[0].Shared)
 		w.Release(held)
 	}))

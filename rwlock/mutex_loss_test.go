@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -104,37 +105,35 @@ func TestOverlappingReadersDoNotEndEachOther(t *testing.T) {
 	for name, opt := range map[string]rwlock.LockOption{
 		"WithMaxHold": rwlock.WithMaxHold(time.Second), "by default": rwlock.WithTTL(time.Second),
 	} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				mu := w.Process(rwlock.WithTTL(time.Second)).RWMutex("cfg", opt)
-				const rounds, hold = 25, 100 * time.Millisecond
+		subtestInFakeTime(t, name, func(w *world) {
+			mu := w.Process(rwlock.WithTTL(time.Second)).RWMutex("cfg", opt)
+			const rounds, hold = 25, 100 * time.Millisecond
+			require.NoError(w, mu.RLock(w.Ctx))
+			first := mu.Token()
+			for range rounds {
+				time.Sleep(hold / 2)
 				require.NoError(w, mu.RLock(w.Ctx))
-				first := mu.Token()
-				for range rounds {
-					time.Sleep(hold / 2)
-					require.NoError(w, mu.RLock(w.Ctx))
-					require.Equal(w, first, mu.Token(), "one remote hold")
-					ctx := mu.Context(w.Ctx)
-					time.Sleep(hold / 2)
-					require.NoError(w, mu.RUnlock(w.Ctx)) // of the one that came before
-					require.NoError(w, ctx.Err())
-					require.Len(w, w.Inspect("cfg").Holders, 1)
-				}
+				require.Equal(w, first, mu.Token(), "one remote hold")
 				ctx := mu.Context(w.Ctx)
-				w.Pass(2 * time.Second)
-				if name == "by default" {
-					require.NoError(w, ctx.Err())
-					require.NoError(w, mu.RUnlock(w.Ctx))
-					w.OnlyTokensLeft()
-					return
-				}
-				require.Equal(w, rwlock.ReasonMaxHold, w.Loss(context.Cause(ctx)).Reason)
-				require.Empty(w, w.Inspect("cfg").Holders, "it does not block others")
-				require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
-				require.Equal(w, rwlock.ReasonMaxHold, w.Loss(mu.RUnlock(w.Ctx)).Reason)
-				reread(w, mu)
+				time.Sleep(hold / 2)
+				require.NoError(w, mu.RUnlock(w.Ctx)) // of the one that came before
+				require.NoError(w, ctx.Err())
+				require.Len(w, w.Inspect("cfg").Holders, 1)
+			}
+			ctx := mu.Context(w.Ctx)
+			w.Pass(2 * time.Second)
+			if name == "by default" {
+				require.NoError(w, ctx.Err())
+				require.NoError(w, mu.RUnlock(w.Ctx))
 				w.OnlyTokensLeft()
-			})
+				return
+			}
+			require.Equal(w, rwlock.ReasonMaxHold, w.Loss(context.Cause(ctx)).Reason)
+			require.Empty(w, w.Inspect("cfg").Holders, "it does not block others")
+			require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
+			require.Equal(w, rwlock.ReasonMaxHold, w.Loss(mu.RUnlock(w.Ctx)).Reason)
+			reread(w, mu)
+			w.OnlyTokensLeft()
 		})
 	}
 }
@@ -221,7 +220,7 @@ func TestRWMutexDo(t *testing.T) {
 		var last fencing.Token
 		section := func(mode rwlock.Mode) func(context.Context) error {
 			return func(ctx context.Context) error {
-				fence := got(fencing.Require(ctx, "cfg")).orFail(w)
+				fence := expect.NoError(fencing.Require(ctx, "cfg")).In(w)
 				require.Equal(w, mode, fence.Mode)
 				require.Equal(w, mu.Token(), fence.Token)
 				require.Greater(w, fence.Token, last)

@@ -29,13 +29,11 @@ var (
 // among processes as long as leases are trusted, and tokens that go up.
 func TestSimulatedSharedHolds(t *testing.T) {
 	for seed := *sharedFrom; seed < *sharedFrom+*sharedSeeds; seed++ {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				if seed == *sharedFrom {
-					w.Mini.CheckScripts()
-				}
-				simulateSharedHolds(w, uint64(seed))
-			})
+		subtestInFakeTime(t, fmt.Sprint("seed ", seed), func(w *world) {
+			if seed == *sharedFrom {
+				w.Mini.CheckScripts()
+			}
+			simulateSharedHolds(w, uint64(seed))
 		})
 	}
 }
@@ -43,16 +41,14 @@ func TestSimulatedSharedHolds(t *testing.T) {
 // The same on a server with a durable log, which may stand still or be replaced by one that has what the log had.
 func TestSimulatedSharedHoldsOnADurableLog(t *testing.T) {
 	for seed := *sharedFrom; seed < *sharedFrom+(*sharedSeeds+1)/2; seed++ {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				w.Opts = append(w.Opts, rwlock.WithConfirmedHandOff())
-				dice := rand.New(rand.NewPCG(uint64(seed), 1<<32))
-				var log sync.WaitGroup
-				end := time.Now().Add(simulatedFor)
-				log.Go(func() { stallCommits(w, dice, end) })
-				simulateSharedHolds(w, uint64(seed))
-				log.Wait()
-			})
+		subtestInFakeTime(t, fmt.Sprint("seed ", seed), func(w *world) {
+			w.Opts = append(w.Opts, rwlock.WithConfirmedHandOff())
+			dice := rand.New(rand.NewPCG(uint64(seed), 1<<32))
+			var log sync.WaitGroup
+			end := time.Now().Add(simulatedFor)
+			log.Go(func() { stallCommits(w, dice, end) })
+			simulateSharedHolds(w, uint64(seed))
+			log.Wait()
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -41,40 +42,38 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
 		"LOADING Redis is loading the dataset in memory",
 	} {
-		t.Run(strings.Fields(refusal)[0], func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				var book testkit.Log
-				var told testkit.Notes[error]
-				p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
-					Unreachable: func(_ context.Context, _ rwlock.TraceEvent, err error) { told.Add(err) },
-				}))
-				p.WarmUp()
-				w.Mini.Miniredis().SetError(refusal)
-				waiting := []*pending{p.Acquire(w.Ctx, "n", rwlock.Write), p.Acquire(w.Ctx, "m", rwlock.Read)}
-				w.Pass(900 * time.Millisecond)
-				require.Zero(w, p.Stats().Unreachable)
-				require.Empty(w, book.Records("refuses"))
-				w.Pass(600 * time.Millisecond)
-				require.Equal(w, 2, p.Stats().Unreachable)
-				w.Pass(8 * time.Second)
-				require.Len(w, book.Records("a server refuses its waiters"), 4, "at growing intervals")
-				require.NotEmpty(w, told.All())
-				for _, err := range told.All() {
-					require.ErrorContains(w, err, refusal)
-				}
-				require.Empty(w, book.Records("s again"))
+		subtestInFakeTime(t, strings.Fields(refusal)[0], func(w *world) {
+			var book testkit.Log
+			var told testkit.Notes[error]
+			p := w.Process(book.Option(), rwlock.WithTrace(&rwlock.Trace{
+				Unreachable: func(_ context.Context, _ rwlock.TraceEvent, err error) { told.Add(err) },
+			}))
+			p.WarmUp()
+			w.Mini.Miniredis().SetError(refusal)
+			waiting := []*pending{p.Acquire(w.Ctx, "n", rwlock.Write), p.Acquire(w.Ctx, "m", rwlock.Read)}
+			w.Pass(900 * time.Millisecond)
+			require.Zero(w, p.Stats().Unreachable)
+			require.Empty(w, book.Records("refuses"))
+			w.Pass(600 * time.Millisecond)
+			require.Equal(w, 2, p.Stats().Unreachable)
+			w.Pass(8 * time.Second)
+			require.Len(w, book.Records("a server refuses its waiters"), 4, "at growing intervals")
+			require.NotEmpty(w, told.All())
+			for _, err := range told.All() {
+				require.ErrorContains(w, err, refusal)
+			}
+			require.Empty(w, book.Records("s again"))
 
-				w.Mini.Miniredis().SetError("")
-				for _, a := range waiting {
-					w.Release(a.Granted())
-				}
-				require.Zero(w, p.Stats().Unreachable)
-				w.Settle()
-				back := book.Records("a server answers its waiters again")
-				require.Len(w, back, 1)
-				require.Equal(w, slog.LevelInfo, back[0].Level)
-				require.InDelta(w, 9.5, durationOf(back[0], "after").Seconds(), 0.1)
-			})
+			w.Mini.Miniredis().SetError("")
+			for _, a := range waiting {
+				w.Release(a.Granted())
+			}
+			require.Zero(w, p.Stats().Unreachable)
+			w.Settle()
+			back := book.Records("a server answers its waiters again")
+			require.Len(w, back, 1)
+			require.Equal(w, slog.LevelInfo, back[0].Level)
+			require.InDelta(w, 9.5, durationOf(back[0], "after").Seconds(), 0.1)
 		})
 	}
 }
@@ -97,9 +96,7 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 		w.Pass(w.TTL)
 		w.Release(waiting.GrantedAfter(other))
 		require.NoError(w, held.Err())
-		for _, about := range []string{
-			"a server answers its waiters again", "a server renews leases again",
-		} {
+		for _, about := range []string{"a server answers its waiters again", "a server renews leases again"} {
 			lines := book.Records(about)
 			require.Len(w, lines, 1, about)
 			require.Equal(w, slog.LevelInfo, lines[0].Level)
@@ -229,8 +226,7 @@ func TestWithoutMessagesWaitersAsk(t *testing.T) {
 			client := dial(t, srv.Addr(), option)
 			locker, told := withoutMessages(t, client)
 			for range 3 {
-				held, err := locker.Lock(t.Context(), "orders")
-				require.NoError(t, err)
+				held := expect.NoError(locker.Lock(t.Context(), "orders")).In(t)
 				waiting := inTurn(t.Context(), locker.Lock, "orders")
 				require.Eventually(t, func() bool { return locker.Stats().NoMessages == 1 }, testkit.Patience, time.Millisecond)
 				require.NoError(t, held.Release(t.Context()))
@@ -262,8 +258,7 @@ func TestWithoutMessagesTheIntervalGrows(t *testing.T) {
 		deaf(mini, &refuses)
 		locker, told := withoutMessages(t, mini.Client(t))
 		handOff := func(hold time.Duration) time.Duration {
-			held, err := locker.Lock(t.Context(), "n")
-			require.NoError(t, err)
+			held := expect.NoError(locker.Lock(t.Context(), "n")).In(t)
 			var next *rwlock.Lease
 			granted := make(chan error, 1)
 			go func() {
@@ -313,10 +308,8 @@ func TestADeadServerIsNotOneWithoutMessages(t *testing.T) {
 
 // patientOptions are those of users who want few PINGs, or none, and wait long for their answers.
 var patientOptions = map[string]func(o *rueidis.ClientOption){
-	"defaults": func(*rueidis.ClientOption) {},
-	"long pauses": func(o *rueidis.ClientOption) {
-		o.Dialer.KeepAlive, o.ConnWriteTimeout = 30*time.Second, time.Minute
-	},
+	"defaults":      func(*rueidis.ClientOption) {},
+	"long pauses":   func(o *rueidis.ClientOption) { o.Dialer.KeepAlive, o.ConnWriteTimeout = 30*time.Second, time.Minute },
 	"no keep-alive": func(o *rueidis.ClientOption) { o.Dialer.KeepAlive = -1 },
 	"no TCP_NODELAY": func(o *rueidis.ClientOption) {
 		o.DisableTCPNoDelay, o.Dialer.KeepAlive, o.ConnWriteTimeout = true, time.Hour, time.Hour
@@ -344,7 +337,7 @@ func TestALeaseOutlivesAConnectionThatFallsSilent(t *testing.T) {
 					link.Delay(25 * time.Millisecond)
 					client := dialPatiently(t, link, change)
 					locker := testkit.New(t, client, rwlock.WithTTL(30*time.Second))
-					lease := got(locker.Lock(t.Context(), "n", rwlock.WithTTL(ttl))).orFail(t)
+					lease := expect.NoError(locker.Lock(t.Context(), "n", rwlock.WithTTL(ttl))).In(t)
 					for range 5 {
 						before := dialsOf(client)
 						<-link.MuteNextReply(testredis.Named("EVALSHA"))
@@ -364,7 +357,7 @@ func TestASlowLinkIsNotSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := testredis.NewMini(t)
 		fast := testkit.New(t, dialPatiently(t, mini.NewLink(), func(*rueidis.ClientOption) {}))
-		first := got(fast.Lock(t.Context(), "n")).orFail(t)
+		first := expect.NoError(fast.Lock(t.Context(), "n")).In(t)
 		time.Sleep(10 * time.Second) // the server knows the scripts by now
 		require.NoError(t, first.Release(t.Context()))
 
@@ -375,7 +368,7 @@ func TestASlowLinkIsNotSilent(t *testing.T) {
 		before := dialsOf(client)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		lease := got(locker.Lock(ctx, "n")).orFail(t)
+		lease := expect.NoError(locker.Lock(ctx, "n")).In(t)
 		time.Sleep(time.Minute)
 		require.NoError(t, lease.Err())
 		require.Equal(t, before, dialsOf(client))
@@ -388,13 +381,10 @@ func TestASlowLinkIsNotSilent(t *testing.T) {
 // plainClients are clients that were not made by rwlock.Dial.
 var plainClients = map[string]func(o *rueidis.ClientOption){
 	"rueidis' defaults": func(o *rueidis.ClientOption) { *o = plain(o) },
-	"no pipelining": func(o *rueidis.ClientOption) {
-		*o = plain(o)
-		o.DisableAutoPipelining = true
-	},
-	"many connections": func(o *rueidis.ClientOption) { o.PipelineMultiplex = 2 },
-	"small ring":       func(o *rueidis.ClientOption) { o.RingScaleEachConn = 2 },
-	"made for locks":   func(*rueidis.ClientOption) {},
+	"no pipelining":     func(o *rueidis.ClientOption) { *o = plain(o); o.DisableAutoPipelining = true },
+	"many connections":  func(o *rueidis.ClientOption) { o.PipelineMultiplex = 2 },
+	"small ring":        func(o *rueidis.ClientOption) { o.RingScaleEachConn = 2 },
+	"made for locks":    func(*rueidis.ClientOption) {},
 }
 
 // plain keeps nothing of the options but where to connect to, and what miniredis needs.
@@ -408,12 +398,9 @@ func plain(o *rueidis.ClientOption) rueidis.ClientOption {
 const dialLimit = 5 * time.Second
 
 var deadEnds = map[string]func(w *world, p *process){
-	"frozen server": func(w *world, _ *process) { w.Mini.Freeze() },
-	"silent link":   func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) },
-	"cut and silent": func(_ *world, p *process) {
-		p.Link.Hold(testredis.Both)
-		p.Link.Cut()
-	},
+	"frozen server":  func(w *world, _ *process) { w.Mini.Freeze() },
+	"silent link":    func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) },
+	"cut and silent": func(_ *world, p *process) { p.Link.Hold(testredis.Both); p.Link.Cut() },
 }
 
 func TestNoCallOutlastsItsContextWithAnyClient(t *testing.T) {
@@ -428,7 +415,7 @@ func outlast(w *world, change func(*rueidis.ClientOption), strike func(*world, *
 	link := w.NewLink()
 	option := link.Option()
 	change(&option)
-	client := got(rueidis.NewClient(option)).orFail(w)
+	client := expect.NoError(rueidis.NewClient(option)).In(w)
 	w.Cleanup(client.Close)
 	locker, err := rwlock.New(client)
 	if err != nil {
@@ -493,7 +480,7 @@ func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
 			require.Less(w, runtime.NumGoroutine(), before+5*callers)
 			w.Mini.Thaw()
 			begun := time.Now()
-			lease := got(other.Lock(w.Ctx, "x0")).orFail(w)
+			lease := expect.NoError(other.Lock(w.Ctx, "x0")).In(w)
 			require.Less(w, time.Since(begun), 100*time.Millisecond)
 			w.Release(lease)
 			w.Pass(w.TTL)
@@ -531,15 +518,13 @@ func TestCloseWithOneBlockingConnection(t *testing.T) {
 	server := testredis.Start(t)
 	option := server.Option()
 	option.BlockingPoolSize = 1
-	client, err := rueidis.NewClient(option)
-	require.NoError(t, err)
+	client := expect.NoError(rueidis.NewClient(option)).In(t)
 	defer client.Close()
 	var lockers []*rwlock.Locker
 	for _, prefix := range []string{"a", "b"} {
 		locker := testkit.New(t, client, rwlock.WithPrefix(prefix), rwlock.WithTTL(time.Minute), testredis.Patience())
 		lockers = append(lockers, locker)
-		held, err := locker.Lock(t.Context(), "n")
-		require.NoError(t, err)
+		held := expect.NoError(locker.Lock(t.Context(), "n")).In(t)
 		over := inTurn(t.Context(), locker.Lock, "n")
 		untilWaiting(t, locker)
 		require.NoError(t, held.Release(t.Context()))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -40,8 +41,7 @@ func replicated(t *testing.T, addr string, n int, opts ...rwlock.Option) *rwlock
 
 // holders returns how many hold the lock, as the server shows it.
 func holders(t *testing.T, l *rwlock.Locker, name string) int {
-	state := got(l.Inspect(t.Context(), name)).orFail(t)
-	return len(state.Holders)
+	return len(expect.NoError(l.Inspect(t.Context(), name)).In(t).Holders)
 }
 
 func TestTooFewReplicasRefuseAGrant(t *testing.T) {
@@ -71,8 +71,7 @@ func TestAHandOffCountsOnceTheReplicaHasIt(t *testing.T) {
 	master, replica := withReplica(t)
 	first, second := replicated(t, master.Addr(), 1), replicated(t, master.Addr(), 1)
 	for _, frozen := range []bool{false, true} {
-		held, err := first.Lock(t.Context(), "n")
-		require.NoError(t, err)
+		held := expect.NoError(first.Lock(t.Context(), "n")).In(t)
 		waiting := make(chan error, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		var owner string
@@ -112,7 +111,7 @@ func TestARenewalCountsOnceTheReplicaHasIt(t *testing.T) {
 	t.Parallel() // a frozen replica is waited for
 	master, replica := withReplica(t)
 	l := replicated(t, master.Addr(), 1)
-	lease := got(l.Lock(t.Context(), "n")).orFail(t)
+	lease := expect.NoError(l.Lock(t.Context(), "n")).In(t)
 	before := lease.Deadline()
 	require.NoError(t, lease.Renew(t.Context()))
 	require.Greater(t, lease.Deadline(), before)
@@ -140,7 +139,7 @@ func TestWithoutReplicasNobodyWaitsForThem(t *testing.T) {
 	plain := replicated(t, master.Addr(), 0)
 	replica.Freeze()
 	defer replica.Thaw()
-	lease := got(plain.Lock(t.Context(), "n")).orFail(t)
+	lease := expect.NoError(plain.Lock(t.Context(), "n")).In(t)
 	l := replicated(t, master.Addr(), 1)
 	require.ErrorIs(t, errorOf(l.TryLock(t.Context(), "n")), rwlock.ErrNotAcquired, "a refusal needs no replica")
 	require.NoError(t, lease.Release(t.Context()))
@@ -172,8 +171,7 @@ func TestAGrantThatIsFoundAgainIsConfirmed(t *testing.T) {
 					return
 				}
 				require.NoError(t, err)
-				record := got(replica.Command("HGET", "fencelock:{n}", "w")).orFail(t)
-				require.Contains(t, record, lease.Owner())
+				require.Contains(t, commandOn(t, replica, "HGET", "fencelock:{n}", "w"), lease.Owner())
 			})
 		}
 	}
@@ -209,12 +207,11 @@ func replicatedIn(t *testing.T, option rueidis.ClientOption, n int) *rwlock.Lock
 
 // lockedOnReplica takes the lock and fails the test if its replica does not have it by then.
 func lockedOnReplica(t *testing.T, c *testredis.Cluster, l *rwlock.Locker, name string) {
-	lease := got(l.Lock(t.Context(), name)).orFail(t)
+	lease := expect.NoError(l.Lock(t.Context(), name)).In(t)
 	key := "fencelock:{" + name + "}"
 	replica := c.ReplicaOf(c.Owner(c.Slot(key)))
 	commandOn(t, replica, "READONLY")
-	record := commandOn(t, replica, "HGET", key, "w")
-	require.Contains(t, record, lease.Owner())
+	require.Contains(t, commandOn(t, replica, "HGET", key, "w"), lease.Owner())
 	require.NoError(t, lease.Release(t.Context()))
 }
 
@@ -248,7 +245,7 @@ func TestReplicasThatLagBehindAFailover(t *testing.T) {
 			s.KillMaster()
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
-			other := got(second.Lock(ctx, "n")).orFail(t)
+			other := expect.NoError(second.Lock(ctx, "n")).In(t)
 			if lease != nil {
 				require.NoError(t, lease.Err(), "two holders: what a failover does without replicas")
 			}
@@ -326,52 +323,50 @@ var handOffs = []struct {
 func TestAHandOffThatTheLogLoses(t *testing.T) {
 	for _, h := range handOffs {
 		for _, confirmed := range []bool{false, true} {
-			t.Run(fmt.Sprint(h.name, ", confirmed ", confirmed), func(t *testing.T) {
-				inFakeTime(t, func(w *world) {
-					if confirmed {
-						w.Opts = append(w.Opts, rwlock.WithConfirmedHandOff())
-					}
-					holder, waiter, third := w.Process(), w.Process(), w.Process()
-					third.WarmUp()
-					makeListen(waiter)
-					held := holder.Take("n", h.held)
-					wait := h.begin(waiter)
+			subtestInFakeTime(t, fmt.Sprint(h.name, ", confirmed ", confirmed), func(w *world) {
+				if confirmed {
+					w.Opts = append(w.Opts, rwlock.WithConfirmedHandOff())
+				}
+				holder, waiter, third := w.Process(), w.Process(), w.Process()
+				third.WarmUp()
+				makeListen(waiter)
+				held := holder.Take("n", h.held)
+				wait := h.begin(waiter)
 
-					w.Mini.StallCommits()
-					var got inside
-					waiting := w.Call(w.Ctx, func(ctx context.Context) (err error) {
-						got, err = wait(ctx)
-						return err
-					})
-					release := w.Call(w.Ctx, held.Release)
-					require.True(t, release.IsWaiting(), "for the log")
-
-					w.Mini.LoseCommits()
-					rival := third.Acquire(w.Ctx, "n", h.rival)
-					if !confirmed {
-						require.NoError(t, waiting.Result())
-						lease := rival.Granted()
-						if !h.asks {
-							require.NoError(t, got.ctx.Err(), "two holders: what the failover does without the option")
-						}
-						_ = lease.Release(w.Ctx) // its link may just have been restored
-						return
-					}
-					w.Eventually("one has it", func() bool { return !waiting.IsWaiting() || !rival.IsWaiting() })
-					w.Pass(w.Claim() / 6) // by then the release has been repeated, and nothing was renewed
-					require.NotEqual(t, waiting.IsWaiting(), rival.IsWaiting(), "one has it, and the other waits")
-					if waiting.IsWaiting() {
-						before := rival.Granted()
-						_ = before.Release(w.Ctx)
-						require.NoError(t, waiting.Result())
-						require.Greater(t, got.token, before.Token())
-						return
-					}
-					require.NoError(t, waiting.Err)
-					require.NoError(t, got.ctx.Err())
-					_ = got.leave(w.Ctx)
-					require.Greater(t, rival.Granted().Token(), got.token)
+				w.Mini.StallCommits()
+				var got inside
+				waiting := w.Call(w.Ctx, func(ctx context.Context) (err error) {
+					got, err = wait(ctx)
+					return err
 				})
+				release := w.Call(w.Ctx, held.Release)
+				require.True(w, release.IsWaiting(), "for the log")
+
+				w.Mini.LoseCommits()
+				rival := third.Acquire(w.Ctx, "n", h.rival)
+				if !confirmed {
+					require.NoError(w, waiting.Result())
+					lease := rival.Granted()
+					if !h.asks {
+						require.NoError(w, got.ctx.Err(), "two holders: what the failover does without the option")
+					}
+					_ = lease.Release(w.Ctx) // its link may just have been restored
+					return
+				}
+				w.Eventually("one has it", func() bool { return !waiting.IsWaiting() || !rival.IsWaiting() })
+				w.Pass(w.Claim() / 6) // by then the release has been repeated, and nothing was renewed
+				require.NotEqual(w, waiting.IsWaiting(), rival.IsWaiting(), "one has it, and the other waits")
+				if waiting.IsWaiting() {
+					before := rival.Granted()
+					_ = before.Release(w.Ctx)
+					require.NoError(w, waiting.Result())
+					require.Greater(w, got.token, before.Token())
+					return
+				}
+				require.NoError(w, waiting.Err)
+				require.NoError(w, got.ctx.Err())
+				_ = got.leave(w.Ctx)
+				require.Greater(w, rival.Granted().Token(), got.token)
 			})
 		}
 	}
@@ -394,30 +389,28 @@ func TestConfirmedHandOffCostsOneCommand(t *testing.T) {
 		plain, confirmed int
 	}{{0, 2, 3}, {1500 * time.Millisecond, 3, 3}} {
 		for _, confirmed := range []bool{false, true} {
-			t.Run(fmt.Sprint("held for ", c.held, ", confirmed ", confirmed), func(t *testing.T) {
-				inFakeTime(t, func(w *world) {
-					want := c.plain
-					if confirmed {
-						w.Opts, want = append(w.Opts, rwlock.WithConfirmedHandOff()), c.confirmed
-					}
-					const way = time.Millisecond
-					p := w.ProcessAt(way)
-					makeListen(p)
-					p.WarmUp()
-					held := w.Process().Take("n", rwlock.Write)
-					p.Link.ResetCalls()
-					waiting := p.Queue("n", rwlock.Write)
-					at := time.Now()
-					lease := waiting.GrantedAfter(held)
-					trips := 0
-					if confirmed {
-						trips = 1
-					}
-					require.Equal(t, way+time.Duration(trips)*2*way, waiting.At.Sub(at), "the message, and a round trip")
-					w.Pass(c.held)
-					w.Release(lease)
-					require.Equal(t, map[string]int{"EVALSHA": want}, sent(p.Link))
-				})
+			subtestInFakeTime(t, fmt.Sprint("held for ", c.held, ", confirmed ", confirmed), func(w *world) {
+				want := c.plain
+				if confirmed {
+					w.Opts, want = append(w.Opts, rwlock.WithConfirmedHandOff()), c.confirmed
+				}
+				const way = time.Millisecond
+				p := w.ProcessAt(way)
+				makeListen(p)
+				p.WarmUp()
+				held := w.Process().Take("n", rwlock.Write)
+				p.Link.ResetCalls()
+				waiting := p.Queue("n", rwlock.Write)
+				at := time.Now()
+				lease := waiting.GrantedAfter(held)
+				trips := 0
+				if confirmed {
+					trips = 1
+				}
+				require.Equal(w, way+time.Duration(trips)*2*way, waiting.At.Sub(at), "the message, and a round trip")
+				w.Pass(c.held)
+				w.Release(lease)
+				require.Equal(w, map[string]int{"EVALSHA": want}, sent(p.Link))
 			})
 		}
 	}

@@ -124,9 +124,7 @@ func TestALongerTTLIsNotTrustedWhileAConfirmationMayArrive(t *testing.T) {
 		"confirmed": rwlock.WithConfirmedHandOff(), "with a replica": rwlock.WithReplicas(1, time.Second),
 	} {
 		for name, opts := range map[string][]rwlock.LockOption{"renewed": nil, "not renewed": {rwlock.WithoutRenewal()}} {
-			t.Run(confirms+", "+name, func(t *testing.T) {
-				inFakeTime(t, func(w *world) { setTTLBeforeALateConfirmation(w, opt, opts) })
-			})
+			subtestInFakeTime(t, confirms+", "+name, func(w *world) { setTTLBeforeALateConfirmation(w, opt, opts) })
 		}
 	}
 }
@@ -279,9 +277,7 @@ func TestARenewalThatIsNotWaitedForNamesTheLock(t *testing.T) {
 func TestHandOffOfBeforeASuspensionIsNotTrusted(t *testing.T) {
 	for _, suspended := range []time.Duration{3 * time.Second, 5 * time.Second, time.Minute, 10 * time.Hour} {
 		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
-			t.Run(mode.String()+" lock, suspended for "+suspended.String(), func(t *testing.T) {
-				inFakeTime(t, func(w *world) { resume(w, suspended, mode) })
-			})
+			subtestInFakeTime(t, mode.String()+" lock, suspended for "+suspended.String(), func(w *world) { resume(w, suspended, mode) })
 		}
 	}
 }
@@ -360,22 +356,20 @@ func TestALossNamesALateProcess(t *testing.T) {
 func TestServerClockSetBackBlocksNobody(t *testing.T) {
 	for _, back := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
 		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
-			t.Run(mode.String()+" lock, set back by "+back.String(), func(t *testing.T) {
-				inFakeTime(t, func(w *world) {
-					w.TTL = 2 * time.Second
-					w.Mini.Skew(0)
-					p, q := w.Process(), w.Process()
-					lease := p.Take("n", mode)
-					w.Mini.Skew(-back)
-					w.Pass(2 * w.TTL)
-					require.NoError(w, lease.Err(), "renewed as ever")
-					require.LessOrEqual(w, w.Inspect("n").Holders[0].Remaining, w.TTL)
-					p.Die()
-					died := time.Now()
-					next := q.Acquire(w.Ctx, "n", rwlock.Write)
-					w.Release(next.Granted())
-					require.LessOrEqual(w, next.At.Sub(died), 2*w.TTL, "a crashed holder is in the way for its TTL")
-				})
+			subtestInFakeTime(t, mode.String()+" lock, set back by "+back.String(), func(w *world) {
+				w.TTL = 2 * time.Second
+				w.Mini.Skew(0)
+				p, q := w.Process(), w.Process()
+				lease := p.Take("n", mode)
+				w.Mini.Skew(-back)
+				w.Pass(2 * w.TTL)
+				require.NoError(w, lease.Err(), "renewed as ever")
+				require.LessOrEqual(w, w.Inspect("n").Holders[0].Remaining, w.TTL)
+				p.Die()
+				died := time.Now()
+				next := q.Acquire(w.Ctx, "n", rwlock.Write)
+				w.Release(next.Granted())
+				require.LessOrEqual(w, next.At.Sub(died), 2*w.TTL, "a crashed holder is in the way for its TTL")
 			})
 		}
 	}

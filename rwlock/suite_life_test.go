@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -184,8 +185,7 @@ func leaseContext(w *world) {
 	ctx := lease.Context(parent)
 	require.NoError(w, ctx.Err())
 	require.Equal(w, "v", ctx.Value(key{}))
-	fence := got(fencing.Require(ctx, "n")).orFail(w)
-	require.Equal(w, lease.Fence(), fence)
+	require.Equal(w, lease.Fence(), expect.NoError(fencing.Require(ctx, "n")).In(w))
 
 	reason := errors.New("the caller went home")
 	cancel(reason)
@@ -302,7 +302,7 @@ func anyName(w *world) {
 	tags := map[string]string{}
 	for _, name := range trickyNames {
 		before := len(w.LockKeys())
-		lease := got(p.TryLock(w.Ctx, name)).orFail(w, "%q collides", name)
+		lease := expect.NoError(p.TryLock(w.Ctx, name)).In(w, name, "collides")
 		require.Equal(w, name, lease.Name())
 		leases = append(leases, lease)
 		require.Len(w, w.LockKeys(), before+1, "%q shares a key", name)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -76,11 +77,9 @@ func TestSuite(t *testing.T) {
 func TestSuiteWithEveryRequestTwice(t *testing.T) {
 	testredis.NeedAll(t, "the model of the scripts shows it of each of them")
 	for _, c := range suite {
-		t.Run(c.name, func(t *testing.T) {
-			inFakeTime(t, func(w *world) {
-				w.Twice = true
-				c.test(w)
-			})
+		subtestInFakeTime(t, c.name, func(w *world) {
+			w.Twice = true
+			c.test(w)
 		})
 	}
 }
@@ -135,10 +134,7 @@ func startLockedDown(t *testing.T, binary string) testredis.Deployment {
 	} {
 		require.NoError(t, errorOf(s.Command(line...)))
 	}
-	t.Cleanup(func() {
-		refused := got(s.Command("ACL", "LOG")).orFail(t)
-		require.Empty(t, refused, "refused commands")
-	})
+	t.Cleanup(func() { require.Empty(t, expect.NoError(s.Command("ACL", "LOG")).In(t), "refused commands") })
 	return s
 }
 
@@ -165,7 +161,7 @@ func freeLock(w *world) {
 			require.ErrorIs(w, waited.Err(), rwlock.ErrReleased)
 			require.NoError(w, waited.Release(w.Ctx), "a second Release")
 
-			tried := got(p.Try("n", mode)).orFail(w)
+			tried := expect.NoError(p.Try("n", mode)).In(w)
 			require.Greater(w, tried.Token(), waited.Token())
 			require.Equal(w, fencing.Fence{Resource: "n", Token: tried.Token(), Mode: mode}, tried.Fence())
 			last = tried.Token()

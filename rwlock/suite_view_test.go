@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -201,7 +202,7 @@ func severalTogether(w *world) {
 	var trace testkit.Trace
 	p, q := w.Process(trace.Option()), w.Process()
 	names := []string{"c", "a", "b"}
-	all := got(p.LockAll(w.Ctx, rwlock.Writes(names...))).orFail(w)
+	all := expect.NoError(p.LockAll(w.Ctx, rwlock.Writes(names...))).In(w)
 	ctx := all.Context(w.Ctx)
 	for i, lease := range all.Leases() {
 		require.Equal(w, names[i], lease.Name(), "the order of the caller")
@@ -231,9 +232,9 @@ func severalTogether(w *world) {
 func severalReaders(w *world) {
 	p, q := w.Process(), w.Process()
 	names := []string{"a", "b", "c"}
-	first := got(p.LockAll(w.Ctx, rwlock.Reads(names...))).orFail(w)
-	second := got(q.LockAll(w.Ctx, rwlock.Reads(names...))).orFail(w)
-	third := got(p.TryLockAll(w.Ctx, rwlock.Reads(names...))).orFail(w)
+	first := expect.NoError(p.LockAll(w.Ctx, rwlock.Reads(names...))).In(w)
+	second := expect.NoError(q.LockAll(w.Ctx, rwlock.Reads(names...))).In(w)
+	third := expect.NoError(p.TryLockAll(w.Ctx, rwlock.Reads(names...))).In(w)
 	c := takeAll(w.Process(), w.Ctx, rwlock.Writes(names...))
 	w.UntilWaiting("a", 1)
 	for _, all := range []*rwlock.MultiLease{first, second, third} {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/reentrant"
@@ -137,7 +138,7 @@ func TestTraceGetsTheContextOfTheAcquisition(t *testing.T) {
 			return context.WithCancel(context.WithValue(w.Ctx, spanKey{}, name))
 		}
 		first, end := span("first")
-		a := got(p.Lock(first, "a")).orFail(w)
+		a := expect.NoError(p.Lock(first, "a")).In(w)
 		end()
 		second, end := span("second")
 		waits := p.Acquire(second, "a", rwlock.Write)
@@ -368,14 +369,14 @@ func TestCloseInsideAHook(t *testing.T) {
 	server := testredis.Start(t)
 	for what := range acting(nil) {
 		t.Run(what, func(t *testing.T) {
-			client := got(rwlock.Dial(server.Addr(), rueidis.ClientOption{})).orFail(t)
+			client := expect.NoError(rwlock.Dial(server.Addr(), rueidis.ClientOption{})).In(t)
 			var locker *rwlock.Locker
 			closed := make(chan struct{})
 			closes := sync.OnceFunc(func() {
 				_ = locker.Close()
 				close(closed)
 			})
-			locker = got(rwlock.New(client, acting(closes)[what])).orFail(t)
+			locker = expect.NoError(rwlock.New(client, acting(closes)[what])).In(t)
 			go func() {
 				for everyEvent(locker, what) { // on a busy machine not all come the first time
 				}

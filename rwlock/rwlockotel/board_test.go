@@ -15,6 +15,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
 )
 
 // series returns the names that Prometheus has of all metrics, each with its labels, by the rules of the exporter.
@@ -43,13 +45,11 @@ func series(t *testing.T) map[string][]string {
 		default:
 			t.Fatalf("%s: %T", m.Name, m.Data)
 		}
-		name, err := names.Build(of)
-		require.NoError(t, err)
+		name := expect.NoError(names.Build(of)).In(t)
 		keys := map[string]bool{}
 		for _, set := range sets {
 			for _, a := range set.ToSlice() {
-				label, err := labels.Build(string(a.Key))
-				require.NoError(t, err)
+				label := expect.NoError(labels.Build(string(a.Key))).In(t)
 				keys[label] = true
 			}
 		}
@@ -111,8 +111,7 @@ func TestBoardRulesNoticeWhatIsMissing(t *testing.T) {
 }
 
 func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
-	text, err := os.ReadFile("prometheus-rules.yaml")
-	require.NoError(t, err)
+	text := expect.NoError(os.ReadFile("prometheus-rules.yaml")).In(t)
 	var file struct {
 		Groups []struct {
 			Name  string `yaml:"name"`
@@ -146,9 +145,7 @@ func observability(t *testing.T) string {
 	if _, err := os.Stat("../../go.work"); os.IsNotExist(err) {
 		t.Skip("no ../../go.work: run it in a clone of the repository")
 	}
-	page, err := os.ReadFile("../../docs/operate.md")
-	require.NoError(t, err)
-	return string(page)
+	return string(expect.NoError(os.ReadFile("../../docs/operate.md")).In(t))
 }
 
 type dashboard struct {
@@ -188,8 +185,7 @@ func (g grid) overlaps(o grid) bool {
 }
 
 func TestDashboardIsOnMetricsThatThereAre(t *testing.T) {
-	text, err := os.ReadFile("grafana-dashboard.json")
-	require.NoError(t, err)
+	text := expect.NoError(os.ReadFile("grafana-dashboard.json")).In(t)
 	var board dashboard
 	require.NoError(t, json.Unmarshal(text, &board))
 	require.NotEmpty(t, board.UID)

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -65,8 +66,7 @@ func TestEveryInstrumentIsDocumented(t *testing.T) {
 		}
 		return names
 	}
-	doc, err := os.ReadFile("doc.go")
-	require.NoError(t, err)
+	doc := expect.NoError(os.ReadFile("doc.go")).In(t)
 	require.Equal(t, exported, documented(string(doc), `(?m)^//\t(fencelock\.\w+) `))
 	require.Equal(t, exported, documented(observability(t), "(?m)^\\| `(fencelock\\.\\w+)` "))
 }
@@ -267,8 +267,7 @@ func TestProvidersThatAreNotThere(t *testing.T) {
 			require.NoError(w, p.Close())
 			require.Zero(w, telemetry.Open())
 		}
-		global, err := rwlockotel.New()
-		require.NoError(w, err)
+		global := expect.NoError(rwlockotel.New()).In(w)
 		use(global)
 		require.NoError(w, global.Close())
 

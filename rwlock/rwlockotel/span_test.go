@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -96,8 +97,7 @@ func TestLossesAreEventsOfTheCallersSpan(t *testing.T) {
 		b := newBackend()
 		p := w.Process(rwlock.WithTrace(b.telemetry(w).Trace()))
 		ctx, span := b.tracers.Tracer("test").Start(w.Ctx, "request")
-		lease, err := p.Lock(ctx, "n")
-		require.NoError(w, err)
+		lease := expect.NoError(p.Lock(ctx, "n")).In(w)
 		p.Link.Blackhole(testredis.Both)
 		w.UntilOver(lease)
 		w.Settle()
@@ -185,8 +185,7 @@ func newBackend() *backend {
 func (b *backend) telemetry(t testing.TB, opts ...rwlockotel.Option) *rwlockotel.Telemetry {
 	t.Helper()
 	own := []rwlockotel.Option{rwlockotel.WithMeterProvider(b.meters), rwlockotel.WithTracerProvider(b.tracers)}
-	telemetry, err := rwlockotel.New(append(own, opts...)...)
-	require.NoError(t, err)
+	telemetry := expect.NoError(rwlockotel.New(append(own, opts...)...)).In(t)
 	return telemetry
 }
 
