@@ -20,8 +20,7 @@ import (
 // requireBroken checks the cause of a lease or of a wait that an operator has ended.
 func requireBroken(w *world, err error, why string) {
 	w.Helper()
-	by := testkit.As[*rwlock.BrokenError](w, err, "%v", err)
-	require.Equal(w, &rwlock.BrokenError{By: "operator", Why: why}, by)
+	require.Equal(w, &rwlock.BrokenError{By: "operator", Why: why}, testkit.As[*rwlock.BrokenError](w, err, "%v", err))
 }
 
 func operator(w *world) *process { return w.Process(rwlock.WithMeta("operator")) }
@@ -63,12 +62,11 @@ func breakEndsALease(w *world) {
 func breakWaitsForTheExpiry(w *world) {
 	holder, waiter, op := w.Process(), w.Process(), operator(w)
 	lease := holder.Take("n", rwlock.Write, rwlock.WithTTL(w.TTL*2/5))
-	hold := w.Inspect("n").Holders[0].Hold
 	ended := watch(lease)
 	holder.Die()
 	next := waiter.Queue("n", rwlock.Read)
 	begun := time.Now()
-	require.NoError(w, op.Break(w.Ctx, "n", hold, "dead"))
+	require.NoError(w, op.Break(w.Ctx, "n", w.Inspect("n").Holders[0].Hold, "dead"))
 	w.UntilOver(lease)
 	w.Release(next.Granted())
 	require.True(w, ended.before(time.Now()))
@@ -98,9 +96,8 @@ func breakEndsAWait(w *world) {
 func breakNowFreesAtOnce(w *world) {
 	holder, next, op := w.Process(), w.Process(), operator(w)
 	lease := holder.Take("n", rwlock.Write)
-	hold := w.Inspect("n").Holders[0].Hold
 	holder.Die()
-	require.NoError(w, op.Break(w.Ctx, "n", hold, "stuck", rwlock.BreakNow()))
+	require.NoError(w, op.Break(w.Ctx, "n", w.Inspect("n").Holders[0].Hold, "stuck", rwlock.BreakNow()))
 	later := expect.NoError(next.TryLock(w.Ctx, "n")).In(w)
 	require.Greater(w, later.Token(), lease.Token())
 	w.Release(later)
@@ -162,10 +159,7 @@ func listed(w *world, l *rwlock.Locker, prefix string, opts ...rwlock.ListOption
 func listShows(w *world) {
 	p, q := w.Process(), w.Process()
 	require.Empty(w, listed(w, q.Locker, ""))
-	var leases []*rwlock.Lease
-	for _, name := range trickyNames {
-		leases = append(leases, p.Take(name, rwlock.Write))
-	}
+	leases := takeEach(p, trickyNames)
 	globs := []string{"a*1", "a*2", "ab1", `a\1`, "a[b]1", "a?1", "b"}
 	for _, name := range globs {
 		leases = append(leases, p.Take(name, rwlock.Read))
@@ -221,9 +215,7 @@ func TestListEndsEarly(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		const locks = 100
 		p := w.Process()
-		for i := range locks {
-			p.Take(fmt.Sprint("n", i), rwlock.Write)
-		}
+		takeEach(p, numbered("n", locks))
 		require.Len(w, slices.Compact(listed(w, p.Locker, "n")), locks)
 
 		n := 0
@@ -266,16 +258,12 @@ func TestListTakesSteps(t *testing.T) {
 	t.Parallel()
 	w := testkit.Start(t, 1)
 	p := w.Process()
-	var expected []string
-	for i := range 1200 {
-		expected = append(expected, fmt.Sprint("n", i))
-		p.Take(expected[i], rwlock.Write, rwlock.WithTTL(time.Hour))
-	}
+	expected := numbered("n", 1200)
+	takeEach(p, expected, rwlock.WithTTL(time.Hour))
 	slices.Sort(expected)
 	w.Server.ResetStats()
 	require.Equal(t, expected, listed(w, p.Locker, ""))
-	stats := w.Server.Stats()
-	require.GreaterOrEqual(t, stats["scan"].Calls, 3)
+	require.GreaterOrEqual(t, w.Server.Stats()["scan"].Calls, 3)
 }
 
 // What stands under the keys of a lock and was not written by this library has an error of its own.

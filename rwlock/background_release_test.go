@@ -2,7 +2,6 @@ package rwlock_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -170,30 +169,19 @@ func TestFailuresOfAReleaseInTheBackground(t *testing.T) {
 		reported error // nil for none
 		stays    bool  // for the rest of its TTL
 	}
+	denies := func(text string) func(*world, *process) {
+		return func(_ *world, p *process) { p.Link.Deny(answering(text, release)) }
+	}
 	eachInFakeTime(t, map[string]failure{
-		"lost": {fail: func(w *world, _ *process) { w.FlushAll() }, reported: rwlock.ErrLost},
-		"hangs": {
-			fail:     func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) },
-			reported: rwlock.ErrNoQuorum, stays: true,
-		},
-		"is gone": {fail: func(_ *world, p *process) { p.CutOff(0) }, reported: rwlock.ErrNoQuorum, stays: true},
-		"refuses for a time": {
-			fail:     func(_ *world, p *process) { p.Link.Deny(answering("BUSY not now", release)) },
-			reported: rwlock.ErrNoQuorum, stays: true,
-		},
-		"refuses for good": {
-			fail:     func(_ *world, p *process) { p.Link.Deny(answering("NOPERM no", release)) },
-			reported: rwlock.ErrNoQuorum, stays: true,
-		},
-		"the answer is lost": {
-			fail:     func(_ *world, p *process) { p.Link.DropNextReply(release) },
-			reported: rwlock.ErrNoQuorum,
-		},
-		"the request is lost": {
-			fail:     func(_ *world, p *process) { p.Link.DropNextCommand(release) },
-			reported: rwlock.ErrNoQuorum,
-		},
-		"has forgotten the script": {fail: func(w *world, _ *process) { w.FlushScripts() }},
+		"lost":                {func(w *world, _ *process) { w.FlushAll() }, rwlock.ErrLost, false},
+		"hangs":               {func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) }, rwlock.ErrNoQuorum, true},
+		"is gone":             {func(_ *world, p *process) { p.CutOff(0) }, rwlock.ErrNoQuorum, true},
+		"refuses for a time":  {denies("BUSY not now"), rwlock.ErrNoQuorum, true},
+		"refuses for good":    {denies("NOPERM no"), rwlock.ErrNoQuorum, true},
+		"the answer is lost":  {func(_ *world, p *process) { p.Link.DropNextReply(release) }, rwlock.ErrNoQuorum, false},
+		"the request is lost": {func(_ *world, p *process) { p.Link.DropNextCommand(release) }, rwlock.ErrNoQuorum, false},
+
+		"has forgotten the script": {func(w *world, _ *process) { w.FlushScripts() }, nil, false},
 	}, func(w *world, c failure) {
 		w.Net.Tuned = true
 		var failed failedReleases
@@ -279,10 +267,7 @@ func TestCloseWaitsForReleasesInTheBackground(t *testing.T) {
 		p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
 		p.WarmUp()
 		w.Pass(time.Second)
-		var leases []*rwlock.Lease
-		for i := range 3 {
-			leases = append(leases, p.Take(fmt.Sprint("n", i), rwlock.Write))
-		}
+		leases := takeEach(p, numbered("n", 3))
 		began := time.Now()
 		w.Release(leases...)
 		require.Zero(w, time.Since(began))
@@ -311,10 +296,7 @@ func TestAStormOfReleasesInTheBackgroundIsBounded(t *testing.T) {
 		w.Net.Tuned = true
 		p := w.Process(rwlock.WithBackgroundRelease(), rwlock.WithReleaseTimeout(limit), rwlock.WithTTL(time.Hour))
 		p.WarmUp()
-		var leases []*rwlock.Lease
-		for i := range most + 3 {
-			leases = append(leases, p.Take(fmt.Sprint("n", i), rwlock.Write))
-		}
+		leases := takeEach(p, numbered("n", most+3))
 		p.Link.Hold(testredis.Both)
 		began := time.Now()
 		w.Release(leases[:most]...)
@@ -359,13 +341,9 @@ func TestAReleaseThatFailsAfterAnOverflow(t *testing.T) {
 			Acquired:      func(context.Context, rwlock.TraceEvent) { <-room },
 			ReleaseFailed: func(_ context.Context, _ rwlock.TraceEvent, err error) { failed = append(failed, err) },
 		}))
-		names := make([]string, 64)
-		for i := range names {
-			names[i] = fmt.Sprint(i)
-		}
+		names := numbered("", 64)
 		for p.Stats().EventsDropped == 0 {
-			all := takeAll(p, w.Ctx, rwlock.Writes(names...)).granted(w)
-			require.NoError(w, all.Release(w.Ctx))
+			require.NoError(w, takeAll(p, w.Ctx, rwlock.Writes(names...)).granted(w).Release(w.Ctx))
 			w.Settle()
 		}
 		held := p.Take("n", rwlock.Write)
@@ -478,8 +456,7 @@ func TestASingleAttemptDoesNotWaitForAProbe(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		p.WarmUp()
 		refuseReleasesOf(p, "other")
-		other := w.Process()
-		held := other.Take("n", rwlock.Write)
+		held := w.Process().Take("n", rwlock.Write)
 		require.ErrorIs(w, errorOf(p.Lock(w.Soon(time.Second), "n")), context.DeadlineExceeded)
 		began := time.Now()
 		require.ErrorIs(w, errorOf(p.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)

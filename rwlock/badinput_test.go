@@ -128,8 +128,7 @@ func TestLimitsAreAllowed(t *testing.T) {
 			require.Equal(w, strings.Repeat("m", 256), s.Holders[0].Meta)
 			w.Release(lease)
 		}
-		short := p.Take("short", rwlock.Write, rwlock.WithTTL(100*time.Millisecond), rwlock.WithMeta(""))
-		w.Release(short)
+		w.Release(p.Take("short", rwlock.Write, rwlock.WithTTL(100*time.Millisecond), rwlock.WithMeta("")))
 		w.OnlyTokensLeft()
 	})
 }

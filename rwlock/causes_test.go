@@ -22,24 +22,24 @@ import (
 // causesOfNoLease end an acquisition.
 var causesOfNoLease = map[string]cause{
 	"held by another, one attempt": {
-		is{rwlock.ErrNotAcquired},
-		says{"rwlock: ", `write lock "n"`, "held by", "for write", "the holder's meta", "expires in 10s"},
+		is(rwlock.ErrNotAcquired),
+		says("rwlock: ", `write lock "n"`, "held by", "for write", "the holder's meta", "expires in 10s"),
 		func(w *world, p *process) error { holdElsewhere(w); return errorOf(p.TryLock(w.Ctx, "n")) },
 	},
 	"held by another, one attempt to read": {
-		is{rwlock.ErrNotAcquired}, says{`read lock "n"`, "for write", "the holder's meta"},
+		is(rwlock.ErrNotAcquired), says(`read lock "n"`, "for write", "the holder's meta"),
 		func(w *world, p *process) error { holdElsewhere(w); return errorOf(p.TryRLock(w.Ctx, "n")) },
 	},
 	"held by another until ctx timed out": {
-		is{rwlock.ErrNotAcquired, context.DeadlineExceeded},
-		says{`write lock "n"`, "after 1.5s", "the holder's meta", "context deadline exceeded"},
+		is(rwlock.ErrNotAcquired, context.DeadlineExceeded),
+		says(`write lock "n"`, "after 1.5s", "the holder's meta", "context deadline exceeded"),
 		func(w *world, p *process) error {
 			holdElsewhere(w)
 			return errorOf(p.Lock(w.Soon(1500*time.Millisecond), "n"))
 		},
 	},
 	"held by another until ctx was cancelled with a cause": {
-		is{rwlock.ErrNotAcquired, context.Canceled, errShutdown}, says{`read lock "n"`, "after 1s", "shutting down"},
+		is(rwlock.ErrNotAcquired, context.Canceled, errShutdown), says(`read lock "n"`, "after 1s", "shutting down"),
 		func(w *world, p *process) error {
 			holdElsewhere(w)
 			ctx, cancel := context.WithCancelCause(w.Ctx)
@@ -48,14 +48,14 @@ var causesOfNoLease = map[string]cause{
 		},
 	},
 	"held by another until the limit": {
-		is{rwlock.ErrNotAcquired}, says{`write lock "n"`, "after 2s", "the holder's meta", "WithMaxWait limit of 2s"},
+		is(rwlock.ErrNotAcquired), says(`write lock "n"`, "after 2s", "the holder's meta", "WithMaxWait limit of 2s"),
 		func(w *world, p *process) error {
 			holdElsewhere(w)
 			return errorOf(p.Lock(w.Ctx, "n", rwlock.WithMaxWait(2*time.Second)))
 		},
 	},
 	"ctx had ended before": {
-		is{rwlock.ErrNotAcquired, context.Canceled, errShutdown}, says{`write lock "n"`, "shutting down"},
+		is(rwlock.ErrNotAcquired, context.Canceled, errShutdown), says(`write lock "n"`, "shutting down"),
 		func(w *world, p *process) error {
 			ctx, cancel := context.WithCancelCause(w.Ctx)
 			cancel(errShutdown)
@@ -63,59 +63,59 @@ var causesOfNoLease = map[string]cause{
 		},
 	},
 	"a single attempt of an RWMutex": {
-		is{rwlock.ErrNotAcquired}, says{`read lock "n"`, "the holder's meta"},
+		is(rwlock.ErrNotAcquired), says(`read lock "n"`, "the holder's meta"),
 		func(w *world, p *process) error { holdElsewhere(w); return p.RWMutex("n").TryRLock(w.Ctx) },
 	},
 	"a conversion beside a reader": {
-		is{rwlock.ErrNotAcquired}, says{`write lock "n"`, "for read"}, func(w *world, p *process) error {
+		is(rwlock.ErrNotAcquired), says(`write lock "n"`, "for read"), func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Read)
 			w.Process().Take("n", rwlock.Read)
 			return lease.TryUpgrade(w.Ctx)
 		},
 	},
 	"nobody to ask, one attempt": {
-		is{rwlock.ErrNoQuorum}, says{`lock "n"`, "no usable answer from Redis; mini:6379: ", "connection refused"},
+		is(rwlock.ErrNoQuorum), says(`lock "n"`, "no usable answer from Redis; mini:6379: ", "connection refused"),
 		func(w *world, p *process) error { p.Die(); w.Settle(); return errorOf(p.TryLock(w.Ctx, "n")) },
 	},
 	"nobody to ask until ctx timed out": {
-		is{rwlock.ErrNoQuorum, context.DeadlineExceeded}, says{`lock "n"`, "mini:6379: ", "connection refused"},
+		is(rwlock.ErrNoQuorum, context.DeadlineExceeded), says(`lock "n"`, "mini:6379: ", "connection refused"),
 		func(w *world, p *process) error { p.Die(); return errorOf(p.Lock(w.Soon(5*time.Second), "n")) },
 	},
 	"nobody to ask for an RWMutex until ctx timed out": {
-		is{rwlock.ErrNoQuorum, context.DeadlineExceeded}, says{`lock "n"`, "mini:6379: ", "connection refused"},
+		is(rwlock.ErrNoQuorum, context.DeadlineExceeded), says(`lock "n"`, "mini:6379: ", "connection refused"),
 		func(w *world, p *process) error { p.Die(); return p.RWMutex("n").Lock(w.Soon(5 * time.Second)) },
 	},
 	"nobody answers": {
-		is{rwlock.ErrNoQuorum, context.DeadlineExceeded}, says{`lock "n"`, "mini:6379: ", "no reply in 250ms"},
+		is(rwlock.ErrNoQuorum, context.DeadlineExceeded), says(`lock "n"`, "mini:6379: ", "no reply in 250ms"),
 		func(w *world, p *process) error {
 			p.Link.Hold(testredis.Both)
 			return errorOf(p.TryLock(w.Soon(250*time.Millisecond), "n"))
 		},
 	},
 	"the server refuses": {
-		is{rwlock.ErrNoQuorum}, says{`lock "n"`, "mini:6379: ", "MISCONF cannot persist"}, func(w *world, p *process) error {
+		is(rwlock.ErrNoQuorum), says(`lock "n"`, "mini:6379: ", "MISCONF cannot persist"), func(w *world, p *process) error {
 			w.Mini.Miniredis().SetError("MISCONF cannot persist")
 			defer w.Mini.Miniredis().SetError("")
 			return errorOf(p.TryLock(w.Ctx, "n"))
 		},
 	},
 	"a key of somebody else": {
-		is{rwlock.ErrConflict}, says{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
+		is(rwlock.ErrConflict), says(`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"),
 		func(w *world, p *process) error {
 			w.Command("SET", "fencelock:{n}", "mine")
 			return errorOf(p.Lock(w.Ctx, "n"))
 		},
 	},
 	"an option": {
-		is{rwlock.ErrOption}, says{"WithTTL", "1ms", "100ms"},
+		is(rwlock.ErrOption), says("WithTTL", "1ms", "100ms"),
 		func(w *world, p *process) error { return errorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(time.Millisecond))) },
 	},
 	"a locker that is closed": {
-		is{rwlock.ErrClosed}, says{"locker closed", `lock "n"`},
+		is(rwlock.ErrClosed), says("locker closed", `lock "n"`),
 		func(w *world, p *process) error { _ = p.Close(); return errorOf(p.Lock(w.Ctx, "n")) },
 	},
 	"a locker that is closed under a waiter": {
-		is{rwlock.ErrClosed}, says{"locker closed", `lock "n"`}, func(w *world, p *process) error {
+		is(rwlock.ErrClosed), says("locker closed", `lock "n"`), func(w *world, p *process) error {
 			holdElsewhere(w)
 			a := p.Queue("n", rwlock.Write)
 			_ = p.Close()
@@ -127,7 +127,7 @@ var causesOfNoLease = map[string]cause{
 // causesOfTheEnd end a lease or what is done with one.
 var causesOfTheEnd = map[string]cause{
 	"a lease that was not to be renewed": {
-		is{rwlock.ErrLost}, says{`lease of "n"`, "token ", "lost: expired (its TTL is 10s)"},
+		is(rwlock.ErrLost), says(`lease of "n"`, "token ", "lost: expired (its TTL is 10s)"),
 		func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
 			w.UntilOver(lease)
@@ -135,7 +135,7 @@ var causesOfTheEnd = map[string]cause{
 		},
 	},
 	"a lease that was cut off": {
-		is{rwlock.ErrLost}, says{`lease of "n"`, "lost: not renewed (its TTL is 10s): ", "mini:6379: "},
+		is(rwlock.ErrLost), says(`lease of "n"`, "lost: not renewed (its TTL is 10s): ", "mini:6379: "),
 		func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			p.Link.Blackhole(testredis.Both)
@@ -144,47 +144,46 @@ var causesOfTheEnd = map[string]cause{
 		},
 	},
 	"a hand-off that was not confirmed": {
-		is{rwlock.ErrLost},
-		says{`lease of "n"`, "lost: not renewed (a hand-off lasts 3s until a renewal confirms it): ", "mini:6379: "},
+		is(rwlock.ErrLost),
+		says(`lease of "n"`, "lost: not renewed (a hand-off lasts 3s until a renewal confirms it): ", "mini:6379: "),
 		func(w *world, p *process) error {
 			held := w.Process().Take("n", rwlock.Write)
-			waiting := p.Queue("n", rwlock.Write)
-			lease := waiting.GrantedAfter(held)
+			lease := p.Queue("n", rwlock.Write).GrantedAfter(held)
 			p.Link.Blackhole(testredis.Both)
 			w.UntilOver(lease)
 			return lease.Err()
 		},
 	},
 	"a lease that the server forgot": {
-		is{rwlock.ErrLost}, says{`lease of "n"`, "lost: gone"}, func(w *world, p *process) error {
+		is(rwlock.ErrLost), says(`lease of "n"`, "lost: gone"), func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			w.FlushAll()
 			return lease.Release(w.Ctx)
 		},
 	},
 	"a lease at its limit": {
-		is{rwlock.ErrLost}, says{`lease of "n"`, "lost: max hold of 25s was reached"}, func(w *world, p *process) error {
+		is(rwlock.ErrLost), says(`lease of "n"`, "lost: max hold of 25s was reached"), func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write, rwlock.WithMaxHold(25*time.Second))
 			w.UntilOver(lease)
 			return context.Cause(lease.Context(w.Ctx))
 		},
 	},
 	"a lease that was released": {
-		is{rwlock.ErrReleased}, says{`lease released: lock "n"`}, func(w *world, p *process) error {
+		is(rwlock.ErrReleased), says(`lease released: lock "n"`), func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			w.Release(lease, lease) // twice is no error
 			return lease.Err()
 		},
 	},
 	"a released lease renewed": {
-		is{rwlock.ErrReleased}, says{`lease released: lock "n"`}, func(w *world, p *process) error {
+		is(rwlock.ErrReleased), says(`lease released: lock "n"`), func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			w.Release(lease)
 			return lease.Renew(w.Ctx)
 		},
 	},
 	"a renewal that was not waited for": {
-		is{context.DeadlineExceeded}, says{`lock "n"`, "renewal", "context deadline exceeded"},
+		is(context.DeadlineExceeded), says(`lock "n"`, "renewal", "context deadline exceeded"),
 		func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			p.Link.Hold(testredis.Both)
@@ -194,14 +193,14 @@ var causesOfTheEnd = map[string]cause{
 		},
 	},
 	"a renewal that was not answered": {
-		is{rwlock.ErrNoQuorum}, says{`lock "n"`, "mini:6379: ", "no reply in 1s"}, func(w *world, p *process) error {
+		is(rwlock.ErrNoQuorum), says(`lock "n"`, "mini:6379: ", "no reply in 1s"), func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			p.Link.Hold(testredis.Both)
 			return lease.Renew(w.Ctx)
 		},
 	},
 	"a release that meets a key of somebody else": {
-		is{rwlock.ErrConflict}, says{`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"},
+		is(rwlock.ErrConflict), says(`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"),
 		func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			w.Command("DEL", "fencelock:{n}")
@@ -210,28 +209,28 @@ var causesOfTheEnd = map[string]cause{
 		},
 	},
 	"a release that was not answered": {
-		is{rwlock.ErrNoQuorum}, says{`lock "n"`, "mini:6379: ", "no reply in 2s"}, func(w *world, p *process) error {
+		is(rwlock.ErrNoQuorum), says(`lock "n"`, "mini:6379: ", "no reply in 2s"), func(w *world, p *process) error {
 			lease := p.Take("n", rwlock.Write)
 			p.Link.Hold(testredis.Both)
 			return lease.Release(w.Ctx)
 		},
 	},
 	"unlocked without a lock": {
-		is{rwlock.ErrNotHeld}, says{"not held", `"n"`, "for write"},
+		is(rwlock.ErrNotHeld), says("not held", `"n"`, "for write"),
 		func(w *world, p *process) error { return p.RWMutex("n").Unlock(w.Ctx) },
 	},
 	"unlocked for reading without a lock": {
-		is{rwlock.ErrNotHeld}, says{"not held", `"n"`, "for read"}, func(w *world, p *process) error {
+		is(rwlock.ErrNotHeld), says("not held", `"n"`, "for read"), func(w *world, p *process) error {
 			m := p.RWMutex("n")
 			require.NoError(w, m.Lock(w.Ctx))
 			return m.RUnlock(w.Ctx)
 		},
 	},
-	"work that failed under the lock": {is{errShutdown}, nil, func(w *world, p *process) error {
+	"work that failed under the lock": {is(errShutdown), nil, func(w *world, p *process) error {
 		return p.Do(w.Ctx, "n", func(context.Context) error { return errShutdown })
 	}},
 	"work that failed for the loss of its lease": {
-		is{rwlock.ErrLost}, says{`lease of "n"`, "lost: gone"}, func(w *world, p *process) error {
+		is(rwlock.ErrLost), says(`lease of "n"`, "lost: gone"), func(w *world, p *process) error {
 			return p.Do(w.Ctx, "n", func(ctx context.Context) error {
 				w.FlushAll()
 				<-ctx.Done()
@@ -260,8 +259,7 @@ func TestDoTellsOfEachLossOnce(t *testing.T) {
 			require.True(w, ok, "%v", err)
 			var names []string
 			for _, each := range several.Unwrap() {
-				lost := testkit.As[*rwlock.LostError](w, each, "%v", each)
-				names = append(names, lost.Name)
+				names = append(names, testkit.As[*rwlock.LostError](w, each, "%v", each).Name)
 			}
 			require.ElementsMatch(w, []string{"a", "b"}, names, "noticed: %v", noticed)
 		}
@@ -284,8 +282,7 @@ func TestAReleaseThatIsRefusedForGoodIsNotPending(t *testing.T) {
 			w.Mini.Miniredis().SetError("")
 			require.ErrorContains(w, err, refusal)
 			require.NoError(w, p.Close()) // the log is complete
-			text := j.String()
-			requireTold(w.T, err, text, forGood)
+			requireTold(w.T, err, j.String(), forGood)
 		})
 	}
 }

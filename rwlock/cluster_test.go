@@ -105,8 +105,7 @@ func TestASlotThatIsLeftMoving(t *testing.T) {
 			t.Run(what+", "+mode.String(), func(t *testing.T) {
 				t.Parallel()
 				cluster := cluster.For(t)
-				w := testkit.OnGroup(t, cluster)
-				leftMoving(w, cluster, what, mode, moved)
+				leftMoving(testkit.OnGroup(t, cluster), cluster, what, mode, moved)
 			})
 		}
 	}
@@ -151,8 +150,7 @@ func leftMoving(
 	})
 	require.LessOrEqual(w, p.Stats().RenewFailed, uint64(2))
 	require.ErrorIs(w, errorOf(q.TryLock(w.Ctx, name)), rwlock.ErrNotAcquired)
-	next := q.Acquire(w.Ctx, name, rwlock.Write)
-	w.Release(next.GrantedAfter(held))
+	w.Release(q.Acquire(w.Ctx, name, rwlock.Write).GrantedAfter(held))
 	reader := p.Acquire(w.Ctx, name, rwlock.Read)
 	move.End()
 	w.Release(reader.Granted())

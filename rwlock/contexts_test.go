@@ -333,10 +333,7 @@ func TestLeaseContextsLeaveNothingInTheirParent(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		parent, cancel := context.WithCancel(w.Ctx)
 		defer cancel()
-		heap := func() int64 {
-			w.Pass(0)
-			return liveHeap()
-		}
+		heap := func() int64 { w.Pass(0); return liveHeap() }
 		run := func(n int) {
 			for range n {
 				require.NoError(w, p.Do(parent, "a", func(context.Context) error { return nil }))

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -66,8 +67,7 @@ func TestUncontendedAllocations(t *testing.T) {
 	if testkit.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	server := testredis.Start(t)
-	locker := testkit.Dial(t, server.Addr(), rueidis.ClientOption{})
+	locker := testkit.Dial(t, testredis.Start(t).Addr(), rueidis.ClientOption{})
 	ctx := t.Context()
 	allocations := testing.AllocsPerRun(1000, func() {
 		if err := giveBack(locker.Lock(ctx, "n")); err != nil {
@@ -86,17 +86,12 @@ func TestHeapOfALease(t *testing.T) {
 	const leases, most = 10_000, 500
 	server := testredis.Start(t)
 	locker := testkit.Dial(t, server.Addr(), rueidis.ClientOption{}, rwlock.WithTTL(time.Hour)) // no renewals
-	names := make([]string, leases)
-	for i := range names {
-		names[i] = "name-" + strconv.Itoa(i)
-	}
-	var err error
+	names := numbered("name-", leases)
 	held := make([]*rwlock.Lease, leases)
 	require.NoError(t, locker.Do(t.Context(), "warm up", func(context.Context) error { return nil })) // what comes once
 	before := liveHeap()
 	for i, name := range names {
-		held[i], err = locker.Lock(t.Context(), name)
-		require.NoError(t, err)
+		held[i] = expect.NoError(locker.Lock(t.Context(), name)).In(t)
 	}
 	perLease := (liveHeap() - before) / leases
 	t.Logf("%d bytes", perLease)
@@ -123,9 +118,7 @@ func holdMany(t *testing.T, locker *rwlock.Locker, n int) []*rwlock.Lease {
 		if i%2 == 1 {
 			take = locker.RLock
 		}
-		var err error
-		leases[i], err = take(t.Context(), strconv.Itoa(i))
-		require.NoError(t, err)
+		leases[i] = expect.NoError(take(t.Context(), strconv.Itoa(i))).In(t)
 	}
 	return leases
 }
@@ -179,10 +172,7 @@ func TestReadingBesideReadersCostsNothing(t *testing.T) {
 		require.NoError(w, mu.RLock(w.Ctx))
 		commands := commandsAfterWaiting(p.Link)
 		for range 1000 {
-			require.NoError(w, p.RWMutex("n").RLock(w.Ctx))
-			require.NoError(w, mu.TryRLock(w.Ctx))
-			require.NoError(w, mu.RUnlock(w.Ctx))
-			require.NoError(w, mu.RUnlock(w.Ctx))
+			succeed(w, p.RWMutex("n").RLock, mu.TryRLock, mu.RUnlock, mu.RUnlock)
 		}
 		require.Empty(w, commands())
 		if !testkit.RaceDetector {
@@ -301,8 +291,7 @@ func TestRWMutexesInUseHaveTheSameOptions(t *testing.T) {
 		} {
 			other := p.RWMutex("n", rwlock.WithMeta("a"), c.option)
 			require.NoError(w, other.Lock(w.Ctx), "no other is in use")
-			require.NoError(w, other.Unlock(w.Ctx))
-			require.NoError(w, mu.RLock(w.Ctx))
+			succeed(w, other.Unlock, mu.RLock)
 			for _, err := range []error{other.Lock(w.Ctx), other.TryLock(w.Ctx), other.RLock(w.Ctx), other.TryRLock(w.Ctx)} {
 				refusedOption(w.T, err, c.name, c.value, c.rule)
 			}

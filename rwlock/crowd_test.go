@@ -143,10 +143,7 @@ func TestRefusedReleasesBackOff(t *testing.T) {
 			const leases = 50
 			w.TTL = time.Hour
 			p := w.Process()
-			var all []*rwlock.Lease
-			for i := range leases {
-				all = append(all, p.Take(fmt.Sprint("n", i), rwlock.Write))
-			}
+			all := takeEach(p, numbered("n", leases))
 			w.Mini.Miniredis().SetError(refusal)
 			var releases sync.WaitGroup
 			for _, lease := range all {
@@ -181,8 +178,7 @@ func TestFIFOOfManyProcesses(t *testing.T) {
 		var r testkit.Order
 		var all []*pending
 		for i := range waiters {
-			p := processes[i*7%lockers]
-			all = append(all, p.LineUp("n", rwlock.Write, func(l *rwlock.Lease) { r.Enter(i, l) }))
+			all = append(all, processes[i*7%lockers].LineUp("n", rwlock.Write, func(l *rwlock.Lease) { r.Enter(i, l) }))
 		}
 		w.Release(held)
 		for _, a := range all {

@@ -30,8 +30,7 @@ import (
 // A server may be down when its client is made. A Cluster and sentinels have to answer.
 func TestDialWhereNoServerListens(t *testing.T) {
 	const addr = "127.0.0.1:1" // no server takes the lowest port
-	client := expect.NoError(rwlock.Dial(addr, rueidis.ClientOption{})).In(t)
-	client.Close()
+	expect.NoError(rwlock.Dial(addr, rueidis.ClientOption{})).In(t).Close()
 	for name, base := range map[string]rueidis.ClientOption{
 		"a Cluster": {InitAddress: []string{addr}},
 		"Sentinel":  {InitAddress: []string{addr}, Sentinel: rueidis.SentinelOption{MasterSet: "locks"}},
@@ -124,8 +123,7 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 	server.Kill()
 	locker := expect.NoError(rwlock.Open("redis://:later@"+server.Addr()+"/3", testredis.Patience())).In(t)
 	defer func() { require.NoError(t, locker.Close()) }()
-	_, err := locker.TryLock(t.Context(), "a")
-	require.ErrorContains(t, err, "connection refused")
+	require.ErrorContains(t, errorOf(locker.TryLock(t.Context(), "a")), "connection refused")
 	server.Restart()
 	for given, refusal := range map[string]string{"wrong": "WRONGPASS", "": "NOAUTH"} {
 		for _, old := range []bool{false, true} {
@@ -133,8 +131,7 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 			fails(t, errorOf(other.Lock(t.Context(), "a")), rwlock.ErrNoQuorum, server.Addr()+": "+refusal)
 		}
 	}
-	_, err = locker.Lock(t.Context(), "a")
-	require.ErrorContains(t, err, "WRONGPASS")
+	require.ErrorContains(t, errorOf(locker.Lock(t.Context(), "a")), "WRONGPASS")
 	admin := dial(t, server.Addr(), rueidis.ClientOption{Password: "right", SelectDB: 3})
 	run := func(args ...string) rueidis.RedisResult {
 		return admin.Do(t.Context(), admin.B().Arbitrary(args...).Build())
@@ -148,7 +145,7 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 
 	node := testredis.StartCluster(t, binary, 0).Nodes()[0]
 	commandOn(t, node, "CONFIG", "SET", "requirepass", "right")
-	err = errorOf(rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{node.Addr()}, Password: "wrong"}))
+	err := errorOf(rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{node.Addr()}, Password: "wrong"}))
 	require.ErrorContains(t, err, node.Addr()+": WRONGPASS")
 }
 
@@ -213,11 +210,8 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 
 	// rueidis takes a Cluster that a user may not ask for its slots for one server.
 	commandOn(t, node, "ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all", "-cluster")
-	client, err := rwlock.Dial("", rueidis.ClientOption{
-		InitAddress: []string{node.Addr()}, Username: "locks", Password: "secret",
-	})
-	require.Nil(t, client)
-	fails(t, err, rwlock.ErrOption, "CLUSTER SLOTS")
+	limited := rueidis.ClientOption{InitAddress: []string{node.Addr()}, Username: "locks", Password: "secret"}
+	fails(t, errorOf(rwlock.Dial("", limited)), rwlock.ErrOption, "CLUSTER SLOTS")
 }
 
 // redisBinary returns the binary of a Redis. See testredis.Require.
@@ -356,14 +350,13 @@ func TestAServerThatTurnsItsClientsAway(t *testing.T) {
 func turnedAway(t *testing.T, says []string, cause string, coalesced bool) {
 	here, there := net.Pipe()
 	defer func() { _ = there.Close() }()
-	client, err := rwlock.Dial("server:6379", rueidis.ClientOption{
+	client := expect.NoError(rwlock.Dial("server:6379", rueidis.ClientOption{
 		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 			return &speaking{here, slices.Clone(says)}, nil
 		},
 		DisableTCPNoDelay: coalesced,
-	})
-	require.NoError(t, err)
-	err = client.Do(t.Context(), client.B().Ping().Build()).Error()
+	})).In(t)
+	err := client.Do(t.Context(), client.B().Ping().Build()).Error()
 	require.ErrorContains(t, err, cause)
 	var failed *net.OpError
 	if cause == "EOF" {
@@ -384,12 +377,11 @@ func TestAPasswordChangesWhileLocksAreHeld(t *testing.T) {
 	run("ACL", "SETUSER", "ann", "on", ">first", "~*", "&*", "+@all")
 	var password atomic.Value
 	password.Store("first")
-	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{
+	client := expect.NoError(rwlock.Dial(server.Addr(), rueidis.ClientOption{
 		AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 			return rueidis.AuthCredentials{Username: "ann", Password: password.Load().(string)}, nil
 		},
-	})
-	require.NoError(t, err)
+	})).In(t)
 	defer client.Close()
 	locker := expect.NoError(rwlock.New(client, rwlock.WithTTL(2*time.Minute), testredis.Patience())).In(t)
 	defer func() { require.NoError(t, locker.Close()) }()

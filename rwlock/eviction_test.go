@@ -255,8 +255,7 @@ func TestPingWhileAServerLoads(t *testing.T) {
 	commandOn(t, server, "SAVE")
 	slow := testredis.Start(t, "--loading-process-events-interval-bytes", "1024", "--key-load-delay", "10000",
 		"--dir", folderOf(t, server))
-	l := testkit.Dial(t, slow.Addr(), rueidis.ClientOption{})
-	pinged(t, l, slow.Addr(), "LOADING", "wait: ")
+	pinged(t, testkit.Dial(t, slow.Addr(), rueidis.ClientOption{}), slow.Addr(), "LOADING", "wait: ")
 }
 
 // Sentinel: the master is asked. Cluster: each server with slots is.
@@ -266,8 +265,7 @@ func TestPingOfAGroup(t *testing.T) {
 	for name, group := range map[string]testredis.Deployment{
 		"Sentinel": testredis.StartSentinel(t, binary), "Cluster": testredis.StartCluster(t, binary, 0),
 	} {
-		l := testkit.Dial(t, "", group.Option())
-		require.NoError(t, l.Ping(t.Context()), name)
+		require.NoError(t, testkit.Dial(t, "", group.Option()).Ping(t.Context()), name)
 	}
 	cluster := testredis.StartCluster(t, binary, 0)
 	l := testkit.Dial(t, "", cluster.Option())

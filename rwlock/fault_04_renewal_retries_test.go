@@ -18,12 +18,15 @@ var outages = map[string]func(w *world, p *process) (end func()){
 	"the link is down":        func(_ *world, p *process) func() { p.Die(); return p.Link.Restore },
 	"the server stands still": func(w *world, _ *process) func() { w.Mini.Freeze(); return w.Mini.Thaw },
 	"bytes wait":              func(_ *world, p *process) func() { p.Link.Hold(testredis.Both); return p.Link.Restore },
-	"replies vanish":          func(_ *world, p *process) func() { p.Link.Blackhole(testredis.ToClient); return p.Link.Restore },
-	"LOADING":                 refusal("LOADING Redis is loading the dataset in memory"),
-	"READONLY":                refusal("READONLY You can't write against a read only replica."),
-	"OOM":                     refusal("OOM command not allowed when used memory > 'maxmemory'."),
-	"NOPERM":                  refusal("NOPERM this user has no permissions to run the 'evalsha' command"),
-	"ERR":                     refusal("ERR no reason given"),
+	"replies vanish": func(_ *world, p *process) func() {
+		p.Link.Blackhole(testredis.ToClient)
+		return p.Link.Restore
+	},
+	"LOADING":  refusal("LOADING Redis is loading the dataset in memory"),
+	"READONLY": refusal("READONLY You can't write against a read only replica."),
+	"OOM":      refusal("OOM command not allowed when used memory > 'maxmemory'."),
+	"NOPERM":   refusal("NOPERM this user has no permissions to run the 'evalsha' command"),
+	"ERR":      refusal("ERR no reason given"),
 }
 
 func refusal(text string) func(*world, *process) func() {
@@ -43,8 +46,7 @@ func TestF04RenewalOutlivesAnOutage(t *testing.T) {
 		w.Pass(w.TTL * 6 / 10) // the first renewal was due at a third
 		require.NoError(w, lease.Err())
 		require.Equal(w, before, lease.Deadline())
-		failed := p.Stats().RenewFailed
-		require.Positive(w, failed)
+		require.Positive(w, p.Stats().RenewFailed)
 		require.NotEmpty(w, book.About("n"), "the failure is reported")
 		end()
 

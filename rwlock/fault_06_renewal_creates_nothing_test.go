@@ -17,8 +17,7 @@ func TestF06HoldThatIsGoneIsReportedAsLost(t *testing.T) {
 		w.UntilOver(lease)
 		require.Equal(w, rwlock.ReasonGone, w.Loss(lease.Err()).Reason)
 		require.Empty(w, w.Keys())
-		require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
-		require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)
+		allFail(w, rwlock.ErrLost, lease.Renew, lease.Release)
 		require.Empty(w, w.Keys())
 	}))
 }

@@ -27,8 +27,7 @@ var waysOut = []struct {
 	}},
 	{"handed off", func(w *world, p, q *process) {
 		held := q.Take("n", rwlock.Write)
-		next := p.Queue("n", rwlock.Write)
-		w.Release(next.GrantedAfter(held))
+		w.Release(p.Queue("n", rwlock.Write).GrantedAfter(held))
 	}},
 	{"cancelled in the queue", func(w *world, p, q *process) {
 		held := q.Take("n", rwlock.Write)
@@ -64,8 +63,7 @@ var waysOut = []struct {
 	{"taken away", func(w *world, p, _ *process) {
 		lease := p.Take("n", rwlock.Write)
 		w.Command("DEL", "fencelock:{n}", "fencelock:{n}:h")
-		require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
-		require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)
+		allFail(w, rwlock.ErrLost, lease.Renew, lease.Release)
 	}},
 	{"watched by many contexts", func(w *world, p, _ *process) {
 		lease := p.Take("n", rwlock.Write)

@@ -27,15 +27,13 @@ var errShutdown = errors.New("shutting down")
 
 // cause makes an error. is lists all sentinels that it matches, says what its text names.
 type cause struct {
-	is   is
-	says says
+	is   []error
+	says []string
 	make func(w *world, p *process) error
 }
 
-type (
-	is   []error
-	says []string
-)
+func is(all ...error) []error       { return all }
+func says(parts ...string) []string { return parts }
 
 // holdElsewhere makes another process hold "n".
 func holdElsewhere(w *world) {
@@ -49,7 +47,7 @@ func TestF22OneCauseOneError(t *testing.T) {
 			var book testkit.Log
 			err := c.make(w, w.Process(book.Option()))
 			require.Error(w, err)
-			for _, sentinel := range append(is{errShutdown}, sentinels...) {
+			for _, sentinel := range append(is(errShutdown), sentinels...) {
 				require.Equal(w, slices.Contains(c.is, sentinel), errors.Is(err, sentinel), "%q and %q", err, sentinel)
 			}
 			for _, part := range c.says {
@@ -107,8 +105,7 @@ func TestF22ANodeTimeoutHasAType(t *testing.T) {
 		require.Equal(w, 2*time.Second, testkit.As[*rwlock.NoReplyError](w, err).After)
 		require.NotErrorIs(w, err, context.DeadlineExceeded)
 
-		_, err = p.Inspect(w.Ctx, "n")
-		require.Positive(w, testkit.As[*rwlock.NoReplyError](w, err).After)
+		require.Positive(w, testkit.As[*rwlock.NoReplyError](w, errorOf(p.Inspect(w.Ctx, "n"))).After)
 	}))
 }
 

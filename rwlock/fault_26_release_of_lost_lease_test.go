@@ -21,12 +21,8 @@ type loss struct {
 
 // losses end a lease that was not released.
 var losses = map[string]loss{
-	"expired": {func(w *world, _ *process) {
-		w.Pass(w.TTL)
-	}, rwlock.ReasonExpired, []rwlock.LockOption{rwlock.WithoutRenewal()}},
-	"at its limit": {func(w *world, _ *process) {
-		w.Pass(w.TTL)
-	}, rwlock.ReasonMaxHold, []rwlock.LockOption{rwlock.WithMaxHold(time.Second)}},
+	"expired":      {passTTL, rwlock.ReasonExpired, []rwlock.LockOption{rwlock.WithoutRenewal()}},
+	"at its limit": {passTTL, rwlock.ReasonMaxHold, []rwlock.LockOption{rwlock.WithMaxHold(time.Second)}},
 	"cut off": {func(w *world, p *process) {
 		p.Link.Blackhole(testredis.Both)
 		w.Pass(w.TTL)
@@ -41,6 +37,8 @@ var losses = map[string]loss{
 		w.Process().Take("n", rwlock.Write)
 	}, rwlock.ReasonGone, nil},
 }
+
+func passTTL(w *world, _ *process) { w.Pass(w.TTL) }
 
 func TestF26ReleaseOfALostLeaseSaysSo(t *testing.T) {
 	eachInFakeTime(t, losses, func(w *world, c loss) {

@@ -20,29 +20,23 @@ type obstacle struct{ begin, end func(w *world, p *process) }
 
 // troubles keep a server from answering p.
 var troubles = map[string]obstacle{
-	"the server hangs": {func(w *world, _ *process) { w.Mini.Freeze() }, func(w *world, _ *process) { w.Mini.Thaw() }},
-	"replies do not arrive": {
-		func(_ *world, p *process) { p.Link.Hold(testredis.ToClient) },
-		func(_ *world, p *process) { p.Link.Restore() },
-	},
-	"packets are dropped": {
-		func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) },
-		func(_ *world, p *process) { p.Link.Restore() },
-	},
+	"the server hangs":      {func(w *world, _ *process) { w.Mini.Freeze() }, thaw},
+	"replies do not arrive": {func(_ *world, p *process) { p.Link.Hold(testredis.ToClient) }, restore},
+	"packets are dropped":   {func(_ *world, p *process) { p.Link.Blackhole(testredis.Both) }, restore},
 	"the connection is gone and dialling hangs": {
-		func(_ *world, p *process) { p.Link.Hold(testredis.Both); p.Link.Cut() },
-		func(_ *world, p *process) { p.Link.Restore() },
+		func(_ *world, p *process) { p.Link.Hold(testredis.Both); p.Link.Cut() }, restore,
 	},
-	"the connection is gone and the next one hangs": {
-		func(w *world, p *process) {
-			w.Pass(100 * time.Millisecond) // else the client is taken to be connected, and the caller's own dial is tried
-			w.Mini.Freeze()
-			p.Link.Cut()
-		},
-		func(w *world, _ *process) { w.Mini.Thaw() },
-	},
+	"the connection is gone and the next one hangs": {func(w *world, p *process) {
+		w.Pass(100 * time.Millisecond) // else the client is taken to be connected, and the caller's own dial is tried
+		w.Mini.Freeze()
+		p.Link.Cut()
+	}, thaw},
 	"the server is down": {func(w *world, _ *process) { w.Mini.Stop() }, func(w *world, _ *process) { w.Mini.Recover() }},
 }
+
+// restore and thaw end a trouble.
+func restore(_ *world, p *process) { p.Link.Restore() }
+func thaw(w *world, _ *process)    { w.Mini.Thaw() }
 
 // Where nothing answers, a try ends with the patience of its client, however long its context lasts.
 func TestF28TryEndsWithThePatienceOfItsClient(t *testing.T) {
@@ -104,8 +98,7 @@ func TestF28TryDoRunsOnceOrNot(t *testing.T) {
 		for mode, do := range map[rwlock.Mode]doing{rwlock.Write: p.TryDo, rwlock.Read: p.TryRDo} {
 			failure := errors.New("the work failed")
 			work := func(ctx context.Context) error {
-				fence := expect.NoError(fencing.Require(ctx, "n")).In(w)
-				require.Equal(w, mode, fence.Mode)
+				require.Equal(w, mode, expect.NoError(fencing.Require(ctx, "n")).In(w).Mode)
 				require.NoError(w, ctx.Err())
 				return failure
 			}

@@ -161,6 +161,40 @@ func withTrace(test func(w *world, p *process, d *testkit.Trace)) func(w *world)
 	}
 }
 
+// succeed makes the calls one after the other.
+func succeed(w *world, calls ...func(context.Context) error) {
+	w.Helper()
+	for i, call := range calls {
+		require.NoError(w, call(w.Ctx), "call %d", i)
+	}
+}
+
+// allFail makes the calls one after the other, each of which fails for that reason.
+func allFail(w *world, want error, calls ...func(context.Context) error) {
+	w.Helper()
+	for i, call := range calls {
+		require.ErrorIs(w, call(w.Ctx), want, "call %d", i)
+	}
+}
+
+// numbered are so many names.
+func numbered(prefix string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint(prefix, i)
+	}
+	return names
+}
+
+// takeEach takes the locks for writing.
+func takeEach(p *process, names []string, opts ...rwlock.LockOption) (leases []*rwlock.Lease) {
+	p.W.Helper()
+	for _, name := range names {
+		leases = append(leases, p.Take(name, rwlock.Write, opts...))
+	}
+	return leases
+}
+
 // answering has a link answer those commands with this error.
 func answering(text string, when func(cmd []string) bool) func(cmd []string) string {
 	return func(cmd []string) string {

@@ -125,12 +125,11 @@ func TestAConversionOfAHoldThatIsGoneIsALoss(t *testing.T) {
 				lease := p.Take("n", mode)
 				w.Mini.Skew(w.TTL + time.Second)
 				meanwhile(w, q)
-				var err error
+				convert := lease.TryUpgrade
 				if mode == rwlock.Write {
-					err = lease.Downgrade(w.Ctx)
-				} else {
-					err = lease.TryUpgrade(w.Ctx)
+					convert = lease.Downgrade
 				}
+				err := convert(w.Ctx)
 				if mode == rwlock.Read && name == "a reader is in" {
 					require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 					return
@@ -207,8 +206,7 @@ func TestAnUpgradeDuringASuspension(t *testing.T) {
 		<-struck
 		w.Mini.Skew(2 * w.TTL)
 		clock.Step(2 * w.TTL)
-		other := w.Process(testkit.NewWallClock(2 * w.TTL).Option())
-		w.Release(other.Take("n", rwlock.Write))
+		w.Release(w.Process(testkit.NewWallClock(2*w.TTL).Option()).Take("n", rwlock.Write))
 		require.ErrorIs(w, upgrade.Result(), rwlock.ErrLost)
 		require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
 	})

@@ -86,8 +86,7 @@ func TestLeasesShowGoroutinesThatShareALock(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		mu := p.RWMutex("n", rwlock.WithLinger(time.Minute), rwlock.WithMeta("here"))
 		begun := time.Now()
-		require.NoError(w, mu.RLock(w.Ctx))
-		require.NoError(w, mu.RLock(w.Ctx))
+		succeed(w, mu.RLock, mu.RLock)
 		var calls []*testkit.Call
 		for range 3 {
 			w.Pass(time.Second)
@@ -108,8 +107,7 @@ func TestLeasesShowGoroutinesThatShareALock(t *testing.T) {
 			}, s)
 		}
 
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx))
+		succeed(w, mu.RUnlock, mu.RUnlock)
 		for i, c := range calls {
 			require.NoError(w, c.Result())
 			all = some(p, len(calls)-i)
@@ -257,10 +255,7 @@ func TestLeasesShowALossThatIsNotUnlocked(t *testing.T) {
 // The body of the loop is the user's code: it may call the locker, even end it, and leave the loop.
 func TestNoMutexIsHeldInALoopOverLeases(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
-		var held []*rwlock.Lease
-		for i := range 3 {
-			held = append(held, p.Take(strconv.Itoa(i), rwlock.Write))
-		}
+		held := takeEach(p, numbered("", 3))
 		mu := p.RWMutex("n")
 		require.NoError(w, mu.Lock(w.Ctx))
 		waiting := w.Call(w.Ctx, mu.Lock)

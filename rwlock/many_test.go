@@ -100,10 +100,7 @@ func TestUncontendedSeveralLocksAreOneRoundTrip(t *testing.T) {
 		var written writes
 		n := written.option()
 		p := w.ProcessOver(n)
-		names := make([]string, 10)
-		for i := range names {
-			names[i] = fmt.Sprint("n", i)
-		}
+		names := numbered("n", 10)
 		p.WarmUp()
 		w.Eventually("the server has been asked whether it evicts keys", func() bool { return p.Link.Calls("INFO") > 0 })
 		warm := takeAll(p, w.Ctx, rwlock.Writes(names...)).granted(w)
@@ -339,10 +336,7 @@ func nestedWaitsKeepTheOrder(w *world, outside rwlock.Mode) {
 func TestSeveralLocksRefuse(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := w.Process(rwlock.WithTTL(time.Second))
-		many := make([]string, 1001)
-		for i := range many {
-			many[i] = fmt.Sprint(i)
-		}
+		many := numbered("", 1001)
 		fn := func(context.Context) error { return nil }
 		for _, c := range []struct {
 			wants               []rwlock.Want

@@ -43,8 +43,7 @@ func TestMinHoldKeepsTheName(t *testing.T) {
 			require.Len(w, state.Holders, 1)
 			require.True(w, state.Holders[0].Ended)
 			require.Equal(w, id, state.Holders[0].Hold)
-			waiting := q.Queue("n", rwlock.Write, rwlock.WithMaxWait(w.TTL*2/5))
-			require.ErrorIs(w, waiting.Failed(), rwlock.ErrNotAcquired)
+			require.ErrorIs(w, q.Queue("n", rwlock.Write, rwlock.WithMaxWait(w.TTL*2/5)).Failed(), rwlock.ErrNotAcquired)
 		}
 		w.FlushAll()
 	}))
@@ -105,8 +104,7 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 				w.Release(lease)
 			},
 			"a hold that was converted": func(p *process) {
-				lease := p.Take("n", rwlock.Write, minimum)
-				require.NoError(w, lease.Downgrade(w.Ctx))
+				require.NoError(w, p.Take("n", rwlock.Write, minimum).Downgrade(w.Ctx))
 				require.Len(w, w.Inspect("n").Holders, 1)
 				w.FlushAll()
 			},
@@ -254,8 +252,7 @@ func TestMinHoldIsNotForAnRWMutex(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		refused := testkit.As[*rwlock.OptionError](w, w.Process().RWMutex("n", rwlock.WithMinHold(time.Minute)).Lock(w.Ctx))
 		require.Equal(w, "WithMinHold", refused.Option)
-		m := w.Process(rwlock.WithMinHold(time.Minute)).RWMutex("n")
-		relock(w, m)
+		relock(w, w.Process(rwlock.WithMinHold(time.Minute)).RWMutex("n"))
 		w.Settle()
 		require.Empty(w, w.Inspect("n").Holders)
 	})

@@ -46,8 +46,7 @@ func TestAnRWMutexIsUpgradedAndDowngraded(t *testing.T) {
 				}
 			}
 		}
-		require.NoError(w, mu.TryUpgrade(w.Ctx))
-		require.NoError(w, mu.Unlock(w.Ctx))
+		succeed(w, mu.TryUpgrade, mu.Unlock)
 		w.UntilClosed(ctx.Done())
 		require.ErrorIs(w, context.Cause(ctx), rwlock.ErrReleased)
 		require.Zero(w, p.Stats().Held)
@@ -98,18 +97,13 @@ func TestConversionsOfWhatIsNotHeld(t *testing.T) {
 func TestAnUpgradeWaitsForReadersHereAndElsewhere(t *testing.T) {
 	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		mu, elsewhere := p.RWMutex("n"), q.RWMutex("n")
-		for _, one := range []*rwlock.RWMutex{mu, mu, elsewhere} {
-			require.NoError(w, one.RLock(w.Ctx))
-		}
+		succeed(w, mu.RLock, mu.RLock, elsewhere.RLock)
 		token := mu.Token()
 		require.ErrorIs(w, mu.TryUpgrade(w.Ctx), rwlock.ErrNotAcquired)
 		upgrade := w.Call(w.Ctx, mu.Upgrade)
 		w.UntilWaiting("n", 1)
-		require.ErrorIs(w, mu.Upgrade(w.Ctx), rwlock.ErrUpgrade)
-		require.ErrorIs(w, mu.TryUpgrade(w.Ctx), rwlock.ErrUpgrade)
-		require.ErrorIs(w, elsewhere.Upgrade(w.Ctx), rwlock.ErrUpgrade)
-		require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
-		require.ErrorIs(w, w.Process().RWMutex("n").TryRLock(w.Ctx), rwlock.ErrNotAcquired)
+		allFail(w, rwlock.ErrUpgrade, mu.Upgrade, mu.TryUpgrade, elsewhere.Upgrade)
+		allFail(w, rwlock.ErrNotAcquired, mu.TryRLock, w.Process().RWMutex("n").TryRLock)
 		require.Equal(w, token, mu.Token())
 
 		require.NoError(w, elsewhere.RUnlock(w.Ctx))
@@ -171,8 +165,7 @@ func TestReadersJoinAfterADowngradeUntilAWriterWaits(t *testing.T) {
 			require.NoError(w, mu.Downgrade(w.Ctx))
 			lease := elsewhere.Granted()
 			if !before {
-				require.NoError(w, mu.TryRLock(w.Ctx))
-				require.NoError(w, mu.RUnlock(w.Ctx))
+				succeed(w, mu.TryRLock, mu.RUnlock)
 				writer = q.Queue("n", rwlock.Write)
 			}
 			hears(w, mu)
@@ -209,13 +202,11 @@ func TestAnUpgradeUnderAWriteLease(t *testing.T) {
 			require.NoError(w, mu.Lock(w.Ctx))
 			last := w.Inspect("n").Token
 			for mu.Token()+left < last {
-				require.NoError(w, mu.Unlock(w.Ctx))
-				require.NoError(w, mu.Lock(w.Ctx))
+				succeed(w, mu.Unlock, mu.Lock)
 			}
 			require.NoError(w, mu.Unlock(w.Ctx))
 			p.Link.ResetCalls()
-			require.NoError(w, mu.RLock(w.Ctx))
-			require.NoError(w, mu.RLock(w.Ctx))
+			succeed(w, mu.RLock, mu.RLock)
 			token, upgrade := mu.Token(), w.Call(w.Ctx, mu.Upgrade)
 			require.True(w, upgrade.IsWaiting())
 			require.ErrorIs(w, mu.Upgrade(w.Ctx), rwlock.ErrUpgrade)
@@ -259,8 +250,7 @@ func TestAnUpgradeWhoseNewHoldIsLost(t *testing.T) {
 		p := w.Process()
 		p.WarmUp()
 		mu := p.RWMutex("n")
-		require.NoError(w, mu.RLock(w.Ctx))
-		require.NoError(w, mu.RLock(w.Ctx))
+		succeed(w, mu.RLock, mu.RLock)
 		token, ctx := mu.Token(), mu.Context(w.Ctx)
 		w.Pass(time.Second) // the two holds are renewed apart
 		upgrade := w.Call(w.Ctx, mu.Upgrade)
@@ -276,9 +266,7 @@ func TestAnUpgradeWhoseNewHoldIsLost(t *testing.T) {
 		require.Equal(w, token, mu.Token())
 		require.NoError(w, ctx.Err())
 		w.Pass(time.Second) // the server has just failed
-		for range 2 {
-			require.NoError(w, mu.RUnlock(w.Ctx))
-		}
+		succeed(w, mu.RUnlock, mu.RUnlock)
 		w.OnlyTokensLeft()
 	})
 }
@@ -321,8 +309,7 @@ func TestWhoWaitsBehindAnUpgradeIsAskedForAfterTheRenewalUnderWay(t *testing.T) 
 		w.Cleanup(letGo) // before the locker is closed
 		hasWaited(p)
 		mu := p.RWMutex("n")
-		require.NoError(w, mu.RLock(w.Ctx))
-		require.NoError(w, mu.RLock(w.Ctx))
+		succeed(w, mu.RLock, mu.RLock)
 		other := q.Take("n", rwlock.Read)
 		ctx, cancel := context.WithCancel(w.Ctx)
 		upgrade := w.Call(ctx, mu.Upgrade)
@@ -341,8 +328,7 @@ func TestWhoWaitsBehindAnUpgradeIsAskedForAfterTheRenewalUnderWay(t *testing.T) 
 		letGo()
 		hears(w, mu)
 		p.Link.DropPushes(nil)
-		require.NoError(w, mu.RUnlock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx))
+		succeed(w, mu.RUnlock, mu.RUnlock)
 		w.Release(writer.Granted())
 		w.OnlyTokensLeft()
 	})
@@ -362,8 +348,7 @@ func TestAnUpgradeThatIsGivenUpDoesNotWaitForItself(t *testing.T) {
 		require.ErrorIs(w, upgrade.Result(), context.Canceled)
 		drain()
 		require.Empty(w, w.Inspect("n").Waiters)
-		require.NoError(w, mu.TryRLock(w.Ctx))
-		require.NoError(w, mu.RUnlock(w.Ctx))
+		succeed(w, mu.TryRLock, mu.RUnlock)
 
 		w.Pass(w.TTL)
 		require.NoError(w, mu.TryRLock(w.Ctx))
@@ -426,12 +411,9 @@ func TestTryUpgradeNoticesALoss(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		clock := testkit.NewWallClock(0)
 		mu := w.Process(clock.Option()).RWMutex("n")
-		require.NoError(w, mu.RLock(w.Ctx))
-		require.NoError(w, mu.RLock(w.Ctx))
+		succeed(w, mu.RLock, mu.RLock)
 		clock.Step(2 * w.TTL)
-		require.ErrorIs(w, mu.TryUpgrade(w.Ctx), rwlock.ErrLost)
-		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
-		require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrLost)
+		allFail(w, rwlock.ErrLost, mu.TryUpgrade, mu.RUnlock, mu.RUnlock)
 	})
 }
 

@@ -16,15 +16,13 @@ import (
 // relock locks and unlocks once.
 func relock(w *world, mu *rwlock.RWMutex) {
 	w.Helper()
-	require.NoError(w, mu.Lock(w.Ctx))
-	require.NoError(w, mu.Unlock(w.Ctx))
+	succeed(w, mu.Lock, mu.Unlock)
 }
 
 // reread locks and unlocks once for reading.
 func reread(w *world, mu *rwlock.RWMutex) {
 	w.Helper()
-	require.NoError(w, mu.RLock(w.Ctx))
-	require.NoError(w, mu.RUnlock(w.Ctx))
+	succeed(w, mu.RLock, mu.RUnlock)
 }
 
 // A lock that lingers is taken again without a command, for as long as that goes on, and is given back afterwards.
@@ -39,14 +37,12 @@ func TestALockThatLingersCostsNoCommand(t *testing.T) {
 			require.NoError(w, mu.Lock(w.Ctx))
 			require.Greater(w, mu.Token(), last)
 			last = mu.Token()
-			require.NoError(w, mu.Unlock(w.Ctx))
-			require.NoError(w, mu.TryRLock(w.Ctx))
+			succeed(w, mu.Unlock, mu.TryRLock)
 			require.Greater(w, mu.Token(), last, "readers are in under the same lease")
 			last = mu.Token()
 			require.NoError(w, mu.RLock(w.Ctx))
 			require.Equal(w, last, mu.Token())
-			require.NoError(w, mu.RUnlock(w.Ctx))
-			require.NoError(w, mu.RUnlock(w.Ctx))
+			succeed(w, mu.RUnlock, mu.RUnlock)
 		}
 		require.Empty(w, commands())
 		require.Equal(w, 1, p.Stats().Lingering)
@@ -119,8 +115,7 @@ func TestTheEndOfLingering(t *testing.T) {
 		reread(w, mu)
 		relock(w, mu) // what lingers for reading is given back for a writer
 		require.Equal(w, rwlock.Write, w.Inspect("n").Mode)
-		other := p.RWMutex("n", rwlock.WithTTL(time.Second))
-		relock(w, other)
+		relock(w, p.RWMutex("n", rwlock.WithTTL(time.Second)))
 		notAnyMore()
 
 		lingers()
@@ -215,22 +210,17 @@ func TestInspectShowsASharedHold(t *testing.T) {
 			require.True(w, s.Holders[0].Shared)
 			return s.Holders[0]
 		}
-		for range 3 {
-			require.NoError(w, mu.RLock(w.Ctx))
-		}
+		succeed(w, mu.RLock, mu.RLock, mu.RLock)
 		require.Equal(w, 3, shown(p).Count)
 		require.Equal(w, 3, testkit.As[*rwlock.AcquireError](w, mu.TryLock(w.Ctx)).Holder.Count)
 		require.False(w, shown(p).Lingering)
 		require.Equal(w, 1, shown(w.Observer()).Count)
-		for range 3 {
-			require.NoError(w, mu.RUnlock(w.Ctx))
-		}
+		succeed(w, mu.RUnlock, mu.RUnlock, mu.RUnlock)
 		require.Zero(w, shown(p).Count)
 		require.True(w, shown(p).Lingering)
 		require.False(w, shown(w.Observer()).Lingering)
 		held := p.Take("m", rwlock.Write)
-		s := expect.NoError(p.Inspect(w.Ctx, "m")).In(w)
-		require.False(w, s.Holders[0].Shared)
+		require.False(w, expect.NoError(p.Inspect(w.Ctx, "m")).In(w).Holders[0].Shared)
 		w.Release(held)
 	}))
 }

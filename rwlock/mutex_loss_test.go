@@ -33,8 +33,7 @@ func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
 		require.Equal(w, lost, mu.Token())
 		require.ErrorIs(w, mu.Context(w.Ctx).Err(), context.Canceled, "the context of a lock that was lost has ended")
 		require.ErrorIs(w, mu.TryLock(w.Ctx), rwlock.ErrNotAcquired)
-		refused := mu.TryRLock(w.Ctx)
-		fails(w, refused, rwlock.ErrNotAcquired, "has not unlocked it")
+		fails(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired, "has not unlocked it")
 
 		loss := w.Loss(mu.Unlock(w.Ctx))
 		require.Equal(w, rwlock.ReasonMaxHold, loss.Reason)
@@ -143,9 +142,7 @@ func TestEveryReaderHearsOfALossByAPause(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		clock := testkit.NewWallClock(0)
 		mu := w.Process(clock.Option()).RWMutex("n")
-		for range 3 {
-			require.NoError(w, mu.RLock(w.Ctx))
-		}
+		succeed(w, mu.RLock, mu.RLock, mu.RLock)
 		clock.Step(w.TTL)
 		for range 3 {
 			require.Equal(w, rwlock.ReasonPaused, w.Loss(mu.RUnlock(w.Ctx)).Reason)
@@ -304,8 +301,7 @@ func TestAnUpgradeOfAnRWMutexHasItsLimits(t *testing.T) {
 			rwlock.ErrNotAcquired: rwlock.WithMaxWait(limit), rwlock.ErrLost: rwlock.WithMaxHold(limit),
 		} {
 			mu, began := w.Process().RWMutex(want.Error(), opt), time.Now()
-			require.NoError(w, mu.RLock(w.Ctx))
-			require.NoError(w, mu.RLock(w.Ctx))
+			succeed(w, mu.RLock, mu.RLock)
 			token, ctx := mu.Token(), mu.Context(w.Ctx)
 			require.ErrorIs(w, mu.Upgrade(w.Ctx), want)
 			require.Equal(w, limit, time.Since(began))

@@ -109,8 +109,7 @@ func TestTheEndOfAnOutageIsTold(t *testing.T) {
 // A client that was closed is not coming back: whoever waits with it ends, and nothing is tried for ever.
 func TestAClosedClientEndsTheWaiting(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		other := w.Process()
-		held := other.Take("n", rwlock.Write)
+		held := w.Process().Take("n", rwlock.Write)
 		for _, queued := range []bool{true, false} {
 			p := w.Process()
 			mine := p.Take(fmt.Sprint("mine", queued), rwlock.Write)
@@ -192,12 +191,8 @@ func TestNotTriedAgainKeepsTheTypeOfItsCause(t *testing.T) {
 // withoutMessages is a locker that tells what it hears of messages.
 func withoutMessages(t *testing.T, client rueidis.Client) (locker *rwlock.Locker, told chan error) {
 	told = make(chan error, 10)
-	locker, err := rwlock.New(client, rwlock.WithTrace(&rwlock.Trace{
-		NoMessages: func(_ string, err error) { told <- err },
-	}))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, locker.Close()) })
-	return locker, told
+	trace := rwlock.Trace{NoMessages: func(_ string, err error) { told <- err }}
+	return lockerOf(t, client, rwlock.WithTrace(&trace)), told
 }
 
 // Where messages cannot be had, that is told once with its cause, and those who wait are served all the same.
@@ -223,8 +218,7 @@ func TestWithoutMessagesWaitersAsk(t *testing.T) {
 				commandOn(t, srv, append([]string{"ACL", "SETUSER", "app", "on", ">secret"}, test.acl...)...)
 				option.Username, option.Password = "app", "secret"
 			}
-			client := dial(t, srv.Addr(), option)
-			locker, told := withoutMessages(t, client)
+			locker, told := withoutMessages(t, dial(t, srv.Addr(), option))
 			for range 3 {
 				held := expect.NoError(locker.Lock(t.Context(), "orders")).In(t)
 				waiting := inTurn(t.Context(), locker.Lock, "orders")
@@ -232,8 +226,7 @@ func TestWithoutMessagesWaitersAsk(t *testing.T) {
 				require.NoError(t, held.Release(t.Context()))
 				require.NoError(t, <-waiting)
 			}
-			cause := <-told
-			require.ErrorContains(t, cause, test.cause)
+			require.ErrorContains(t, <-told, test.cause)
 			require.Empty(t, told, "it is told once")
 		})
 	}
@@ -308,8 +301,10 @@ func TestADeadServerIsNotOneWithoutMessages(t *testing.T) {
 
 // patientOptions are those of users who want few PINGs, or none, and wait long for their answers.
 var patientOptions = map[string]func(o *rueidis.ClientOption){
-	"defaults":      func(*rueidis.ClientOption) {},
-	"long pauses":   func(o *rueidis.ClientOption) { o.Dialer.KeepAlive, o.ConnWriteTimeout = 30*time.Second, time.Minute },
+	"defaults": func(*rueidis.ClientOption) {},
+	"long pauses": func(o *rueidis.ClientOption) {
+		o.Dialer.KeepAlive, o.ConnWriteTimeout = 30*time.Second, time.Minute
+	},
 	"no keep-alive": func(o *rueidis.ClientOption) { o.Dialer.KeepAlive = -1 },
 	"no TCP_NODELAY": func(o *rueidis.ClientOption) {
 		o.DisableTCPNoDelay, o.Dialer.KeepAlive, o.ConnWriteTimeout = true, time.Hour, time.Hour
@@ -515,8 +510,7 @@ func TestAHandOffToAWaiterThatGaveUpIsReleasedAtOnce(t *testing.T) {
 // Two lockers may share a client that has room for one subscription.
 func TestCloseWithOneBlockingConnection(t *testing.T) {
 	t.Parallel()
-	server := testredis.Start(t)
-	option := server.Option()
+	option := testredis.Start(t).Option()
 	option.BlockingPoolSize = 1
 	client := expect.NoError(rueidis.NewClient(option)).In(t)
 	defer client.Close()

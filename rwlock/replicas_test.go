@@ -110,8 +110,7 @@ func TestAHandOffCountsOnceTheReplicaHasIt(t *testing.T) {
 func TestARenewalCountsOnceTheReplicaHasIt(t *testing.T) {
 	t.Parallel() // a frozen replica is waited for
 	master, replica := withReplica(t)
-	l := replicated(t, master.Addr(), 1)
-	lease := expect.NoError(l.Lock(t.Context(), "n")).In(t)
+	lease := expect.NoError(replicated(t, master.Addr(), 1).Lock(t.Context(), "n")).In(t)
 	before := lease.Deadline()
 	require.NoError(t, lease.Renew(t.Context()))
 	require.Greater(t, lease.Deadline(), before)
@@ -390,9 +389,9 @@ func TestConfirmedHandOffCostsOneCommand(t *testing.T) {
 	}{{0, 2, 3}, {1500 * time.Millisecond, 3, 3}} {
 		for _, confirmed := range []bool{false, true} {
 			subtestInFakeTime(t, fmt.Sprint("held for ", c.held, ", confirmed ", confirmed), func(w *world) {
-				want := c.plain
+				want, trips := c.plain, 0
 				if confirmed {
-					w.Opts, want = append(w.Opts, rwlock.WithConfirmedHandOff()), c.confirmed
+					w.Opts, want, trips = append(w.Opts, rwlock.WithConfirmedHandOff()), c.confirmed, 1
 				}
 				const way = time.Millisecond
 				p := w.ProcessAt(way)
@@ -403,10 +402,6 @@ func TestConfirmedHandOffCostsOneCommand(t *testing.T) {
 				waiting := p.Queue("n", rwlock.Write)
 				at := time.Now()
 				lease := waiting.GrantedAfter(held)
-				trips := 0
-				if confirmed {
-					trips = 1
-				}
 				require.Equal(w, way+time.Duration(trips)*2*way, waiting.At.Sub(at), "the message, and a round trip")
 				w.Pass(c.held)
 				w.Release(lease)

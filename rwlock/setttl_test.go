@@ -49,8 +49,7 @@ func TestSetTTLStays(t *testing.T) {
 		w.Pass(10 * ttl)
 		require.NoError(w, lease.Err())
 		require.InDelta(w, 30, p.Stats().Renewed-renewed, 5)
-		require.NoError(w, lease.Downgrade(w.Ctx))
-		require.NoError(w, lease.Upgrade(w.Ctx))
+		succeed(w, lease.Downgrade, lease.Upgrade)
 		require.Greater(w, time.Until(lease.Deadline()), ttl*98/100)
 		w.Pass(ttl)
 		require.Greater(w, time.Until(lease.Deadline()), ttl*6/10)
@@ -72,8 +71,7 @@ func TestAShorterTTLIsNotTrustedLonger(t *testing.T) {
 			end := watch(lease)
 			next := q.Queue("n", rwlock.Write)
 			p.Link.Blackhole(dir)
-			ctx := w.Soon(100 * time.Millisecond)
-			require.ErrorIs(w, lease.SetTTL(ctx, w.TTL/5), context.DeadlineExceeded)
+			require.ErrorIs(w, lease.SetTTL(w.Soon(100*time.Millisecond), w.TTL/5), context.DeadlineExceeded)
 			require.LessOrEqual(w, time.Until(lease.Deadline()), w.TTL/5-100*time.Millisecond)
 			p.Link.Blackhole(testredis.Both) // no release tells the server that it is over
 			w.UntilOver(lease)
@@ -277,7 +275,8 @@ func TestARenewalThatIsNotWaitedForNamesTheLock(t *testing.T) {
 func TestHandOffOfBeforeASuspensionIsNotTrusted(t *testing.T) {
 	for _, suspended := range []time.Duration{3 * time.Second, 5 * time.Second, time.Minute, 10 * time.Hour} {
 		for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
-			subtestInFakeTime(t, mode.String()+" lock, suspended for "+suspended.String(), func(w *world) { resume(w, suspended, mode) })
+			name := mode.String() + " lock, suspended for " + suspended.String()
+			subtestInFakeTime(t, name, func(w *world) { resume(w, suspended, mode) })
 		}
 	}
 }

@@ -85,8 +85,7 @@ func renewedForLong(w *world) {
 }
 
 func renewedByHand(w *world) {
-	p := w.Process()
-	lease := p.Take("n", rwlock.Write, rwlock.WithoutRenewal())
+	lease := w.Process().Take("n", rwlock.Write, rwlock.WithoutRenewal())
 	before, token := lease.Deadline(), lease.Token()
 	w.Eventually("time has gone by", func() bool { return time.Until(before) < w.TTL*9/10 })
 	require.NoError(w, lease.Renew(w.Ctx))
@@ -106,8 +105,7 @@ func lostOnServer(w *world) {
 	require.Greater(w, usurper.Token(), lease.Token(), "the storage can tell them apart")
 	w.UntilOver(lease)
 	require.Equal(w, rwlock.ReasonGone, w.Loss(lease.Err()).Reason)
-	require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
-	require.ErrorIs(w, lease.Release(w.Ctx), rwlock.ErrLost)
+	allFail(w, rwlock.ErrLost, lease.Renew, lease.Release)
 	require.NoError(w, usurper.Err())
 	w.Release(usurper)
 	w.OnlyTokensLeft()
@@ -217,17 +215,12 @@ func mutexExcludes(w *world) {
 	shared, same, remote := p.RWMutex("n"), p.RWMutex("n"), q.RWMutex("n")
 	require.NoError(w, shared.Lock(w.Ctx))
 	for _, mu := range []*rwlock.RWMutex{shared, same, remote} {
-		require.ErrorIs(w, mu.TryLock(w.Ctx), rwlock.ErrNotAcquired)
-		require.ErrorIs(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired)
+		allFail(w, rwlock.ErrNotAcquired, mu.TryLock, mu.TryRLock)
 	}
 	require.NoError(w, shared.Unlock(w.Ctx))
-	for _, mu := range []*rwlock.RWMutex{shared, shared, same, remote} {
-		require.NoError(w, mu.RLock(w.Ctx))
-	}
+	succeed(w, shared.RLock, shared.RLock, same.RLock, remote.RLock)
 	require.ErrorIs(w, shared.TryLock(w.Ctx), rwlock.ErrNotAcquired)
-	for _, mu := range []*rwlock.RWMutex{same, shared, remote, shared} {
-		require.NoError(w, mu.RUnlock(w.Ctx))
-	}
+	succeed(w, same.RUnlock, shared.RUnlock, remote.RUnlock, shared.RUnlock)
 
 	// A counter without a lock of its own: the race detector and the sum tell whether the sections were alone.
 	const goroutines, rounds = 6, 5
@@ -254,10 +247,8 @@ func mutexExcludes(w *world) {
 }
 
 func mutexUnlocks(w *world) {
-	p := w.Process()
-	mu := p.RWMutex("n")
-	require.ErrorIs(w, mu.Unlock(w.Ctx), rwlock.ErrNotHeld)
-	require.ErrorIs(w, mu.RUnlock(w.Ctx), rwlock.ErrNotHeld)
+	mu := w.Process().RWMutex("n")
+	allFail(w, rwlock.ErrNotHeld, mu.Unlock, mu.RUnlock)
 	require.Zero(w, mu.Token())
 	require.ErrorIs(w, context.Cause(mu.Context(w.Ctx)), rwlock.ErrNotHeld)
 

@@ -65,12 +65,10 @@ func TestWhatIsNoAcquisitionIsNotReported(t *testing.T) {
 			return nested.Do(ctx, "a", func(context.Context) error { return nil })
 		}))
 		m := p.RWMutex("m")
-		require.NoError(w, m.RLock(w.Ctx))
-		require.NoError(w, m.RLock(w.Ctx))
+		succeed(w, m.RLock, m.RLock)
 		require.ErrorIs(w, m.TryLock(w.Ctx), rwlock.ErrNotAcquired)
 		require.ErrorIs(w, m.Lock(w.Soon(time.Second)), rwlock.ErrNotAcquired)
-		require.NoError(w, m.RUnlock(w.Ctx))
-		require.NoError(w, m.RUnlock(w.Ctx))
+		succeed(w, m.RUnlock, m.RUnlock)
 		w.Settle()
 		require.Equal(w, []string{
 			"acquired n", "released n", "acquired a", "released a", "acquired m", "released m",
@@ -95,12 +93,10 @@ func TestEventsKnowWhetherTheAcquisitionWaited(t *testing.T) {
 	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		first := p.Take("n", rwlock.Write)
 		waits := p.Queue("n", rwlock.Write)
-		gaveUp := p.Acquire(w.Soon(time.Second), "n", rwlock.Write)
-		require.ErrorIs(w, gaveUp.Failed(), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, p.Acquire(w.Soon(time.Second), "n", rwlock.Write).Failed(), rwlock.ErrNotAcquired)
 		require.ErrorIs(w, errorOf(p.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 		require.NoError(w, first.Release(w.Ctx))
-		second := waits.Granted()
-		require.NoError(w, second.Release(w.Ctx))
+		require.NoError(w, waits.Granted().Release(w.Ctx))
 		w.Settle()
 		waited := map[string][]bool{}
 		for _, e := range d.Events() {
@@ -230,8 +226,7 @@ func TestWhatEndsAsAgreedIsAtNoRisk(t *testing.T) {
 func TestAHandOffAtRiskIsReported(t *testing.T) {
 	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		held := w.Process().Take("n", rwlock.Write)
-		next := p.Queue("n", rwlock.Write, rwlock.WithTTL(time.Minute))
-		lease := next.GrantedAfter(held)
+		lease := p.Queue("n", rwlock.Write, rwlock.WithTTL(time.Minute)).GrantedAfter(held)
 		p.Link.Hold(testredis.Both)
 		w.UntilOver(lease)
 		w.Settle()

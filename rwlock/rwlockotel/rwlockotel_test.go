@@ -95,8 +95,7 @@ func TestMetricsOfALocker(t *testing.T) {
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 		w.FlushAll()
 		w.UntilOver(reads)
-		short := p.Take("s", rwlock.Write, rwlock.WithoutRenewal(), rwlock.WithTTL(time.Second))
-		w.UntilOver(short)
+		w.UntilOver(p.Take("s", rwlock.Write, rwlock.WithoutRenewal(), rwlock.WithTTL(time.Second)))
 		w.Settle()
 
 		require.Equal(w, map[string]int64{"": 4}, b.sums(w, "fencelock.acquired"))
@@ -216,8 +215,7 @@ func TestLocksAreNamedOnlyWhenAskedFor(t *testing.T) {
 		p.Link.Restore()
 		w.Pass(time.Minute)
 		err := p.Do(ctx, "secret:42", telemetry.Section(func(ctx context.Context) error {
-			holds := slices.Collect(p.Leases())
-			require.Len(w, holds, 1)
+			require.Len(w, slices.Collect(p.Leases()), 1)
 			w.FlushAll()
 			<-ctx.Done()
 			return context.Cause(ctx)
@@ -248,8 +246,7 @@ func TestBadInput(t *testing.T) {
 		require.ErrorIs(t, err, rwlock.ErrOption, name)
 		require.ErrorContains(t, err, name+": nil: must not be nil")
 	}
-	b := newBackend()
-	telemetry := b.telemetry(t)
+	telemetry := newBackend().telemetry(t)
 	require.ErrorIs(t, telemetry.Observe(nil), rwlock.ErrOption)
 	require.Nil(t, telemetry.Section(nil))
 	require.NoError(t, telemetry.Close())

@@ -31,8 +31,7 @@ import (
 func TestSpansOfWaits(t *testing.T) {
 	testkit.InFakeTime(t, 1, func(w *world) {
 		b := newBackend()
-		telemetry := b.telemetry(w)
-		p := w.Process(rwlock.WithTrace(telemetry.Trace()))
+		p := w.Process(rwlock.WithTrace(b.telemetry(w).Trace()))
 		request := func() (context.Context, trace.Span) { return b.tracers.Tracer("test").Start(w.Ctx, "request") }
 
 		held := p.Take("n", rwlock.Write)
@@ -185,8 +184,7 @@ func newBackend() *backend {
 func (b *backend) telemetry(t testing.TB, opts ...rwlockotel.Option) *rwlockotel.Telemetry {
 	t.Helper()
 	own := []rwlockotel.Option{rwlockotel.WithMeterProvider(b.meters), rwlockotel.WithTracerProvider(b.tracers)}
-	telemetry := expect.NoError(rwlockotel.New(append(own, opts...)...)).In(t)
-	return telemetry
+	return expect.NoError(rwlockotel.New(append(own, opts...)...)).In(t)
 }
 
 // observed returns a backend, a Telemetry over it, and a process that both get to know of.
