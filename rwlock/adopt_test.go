@@ -369,10 +369,7 @@ func TestCloseBesideAdopt(t *testing.T) {
 			if err := adoption.Result(); err != nil {
 				require.ErrorIs(w, err, rwlock.ErrClosed)
 			}
-			lease, err := p.Adopt(w.Ctx, ticket)
-			if err == nil {
-				w.Release(lease)
-			} else {
+			if err := giveBack(p.Adopt(w.Ctx, ticket)); err != nil {
 				require.ErrorIs(w, err, rwlock.ErrTicket)
 			}
 			p.RequireFree("n")

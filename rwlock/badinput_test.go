@@ -237,30 +237,28 @@ func (c *panickyContext) Err() error {
 
 // A goroutine whose context panics while it leads leaves the queue: the RWMutex serves those after it.
 func TestAPanicOfAContextLeavesAnRWMutexUsable(t *testing.T) {
-	for name, lock := range map[string]func(*rwlock.RWMutex, context.Context) error{
+	eachInFakeTime(t, map[string]ofMutex{
 		"RLock": (*rwlock.RWMutex).RLock, "TryRLock": (*rwlock.RWMutex).TryRLock,
-	} {
-		subtestInFakeTime(t, name, func(w *world) {
-			m, panics := w.Process().RWMutex("n"), 0
-			for calls, over := int64(0), false; !over; calls++ {
-				func() {
-					defer func() {
-						if recover() != nil {
-							panics++
-						}
-					}()
-					ctx := &panickyContext{Context: w.Ctx}
-					ctx.left.Store(calls)
-					require.NoError(w, lock(m, ctx))
-					require.NoError(w, m.RUnlock(w.Ctx))
-					over = true
+	}, func(w *world, lock ofMutex) {
+		m, panics := w.Process().RWMutex("n"), 0
+		for calls, over := int64(0), false; !over; calls++ {
+			func() {
+				defer func() {
+					if recover() != nil {
+						panics++
+					}
 				}()
-				require.NoError(w, m.Lock(w.Soon(w.TTL/2)), "after %d calls", calls)
-				require.NoError(w, m.Unlock(w.Ctx))
-			}
-			require.Greater(w, panics, 2)
-		})
-	}
+				ctx := &panickyContext{Context: w.Ctx}
+				ctx.left.Store(calls)
+				require.NoError(w, lock(m, ctx))
+				require.NoError(w, m.RUnlock(w.Ctx))
+				over = true
+			}()
+			require.NoError(w, m.Lock(w.Soon(w.TTL/2)), "after %d calls", calls)
+			require.NoError(w, m.Unlock(w.Ctx))
+		}
+		require.Greater(w, panics, 2)
+	})
 }
 
 // An acquisition whose context panics leaves no hold and no waiter, wherever it is by then.
@@ -297,9 +295,7 @@ func lockWithin(w *world, p *testkit.Process, d time.Duration, calls int64) (ret
 	ctx := &panickyContext{Context: w.Soon(d)}
 	ctx.left.Store(calls)
 	defer func() { returned = recover() == nil }()
-	if lease, err := p.Lock(ctx, "n"); err == nil {
-		w.Release(lease)
-	} else {
+	if err := giveBack(p.Lock(ctx, "n")); err != nil {
 		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 	}
 	return true

@@ -96,10 +96,7 @@ func TestDialWhereNobodyAnswers(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() }) // after the parallel subtests; a defer would run before them
 	addr := silent.Addr().String()
-	t.Run("one server", func(t *testing.T) {
-		t.Parallel()
-		dial(t, addr, rueidis.ClientOption{})
-	})
+	t.Run("one server", func(t *testing.T) { t.Parallel(); dial(t, addr, rueidis.ClientOption{}) })
 	for name, base := range map[string]rueidis.ClientOption{
 		"a Cluster": {InitAddress: []string{addr}},
 		"Sentinel":  {InitAddress: []string{addr}, Sentinel: rueidis.SentinelOption{MasterSet: "locks"}},

@@ -159,14 +159,13 @@ func TestLeasesShowConversions(t *testing.T) {
 	inFakeTime(t, withOne(func(w *world, p *process) {
 		one, two := p.Take("n", rwlock.Read), p.Take("n", rwlock.Read)
 		upgrade := w.Call(w.Ctx, one.Upgrade)
-		all := some(p, 3)
-		converts := all[2]
+		converts := some(p, 3)[2]
 		require.True(w, converts.Waiting && converts.Converting)
 		require.Equal(w, rwlock.Write, converts.Mode)
 		require.Zero(w, converts.Token)
 		w.Release(two)
 		require.NoError(w, upgrade.Result())
-		all = some(p, 1)
+		all := some(p, 1)
 		require.Equal(w, rwlock.Write, all[0].Mode)
 		require.False(w, all[0].Converting)
 		w.Release(one)
@@ -301,8 +300,7 @@ func TestLoopOverLeasesAllocatesTheSameForMany(t *testing.T) {
 		require.NoError(w, mu.Lock(w.Ctx))
 		allocations := func() float64 {
 			return testing.AllocsPerRun(5, func() {
-				for s := range p.Leases() {
-					_ = s
+				for range p.Leases() {
 				}
 			})
 		}

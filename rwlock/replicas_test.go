@@ -334,10 +334,7 @@ func TestAHandOffThatTheLogLoses(t *testing.T) {
 
 				w.Mini.StallCommits()
 				var got inside
-				waiting := w.Call(w.Ctx, func(ctx context.Context) (err error) {
-					got, err = wait(ctx)
-					return err
-				})
+				waiting := w.Call(w.Ctx, func(ctx context.Context) (err error) { got, err = wait(ctx); return err })
 				release := w.Call(w.Ctx, held.Release)
 				require.True(w, release.IsWaiting(), "for the log")
 

@@ -296,10 +296,8 @@ func resume(w *world, suspended time.Duration, mode rwlock.Mode) {
 	clock.Step(suspended)
 	other := w.Process(testkit.NewWallClock(suspended).Option()).Take("n", rwlock.Write)
 
-	for until := time.Now().Add(w.Claim() + time.Second); time.Now().Before(until); w.Pass(time.Millisecond) {
-		if !waiter.IsWaiting() {
-			break
-		}
+	for until := time.Now().Add(w.Claim() + time.Second); time.Now().Before(until) && waiter.IsWaiting(); {
+		w.Pass(time.Millisecond)
 	}
 	if !waiter.IsWaiting() && waiter.Lease != nil {
 		require.Error(w, waiter.Lease.Err(), "tokens %v and %v are held at once", waiter.Lease.Token(), other.Token())

@@ -66,10 +66,7 @@ func TestSuite(t *testing.T) {
 	for _, p := range testkit.Places(t) {
 		t.Run(p.Name, func(t *testing.T) {
 			for _, c := range suite {
-				t.Run(c.name, func(t *testing.T) {
-					t.Parallel()
-					p.Enter(t, observed(c.test))
-				})
+				t.Run(c.name, func(t *testing.T) { t.Parallel(); p.Enter(t, observed(c.test)) })
 			}
 		})
 	}
@@ -79,10 +76,7 @@ func TestSuite(t *testing.T) {
 func TestSuiteWithEveryRequestTwice(t *testing.T) {
 	testredis.NeedAll(t, "the model of the scripts shows it of each of them")
 	for _, c := range suite {
-		subtestInFakeTime(t, c.name, func(w *world) {
-			w.Twice = true
-			c.test(w)
-		})
+		subtestInFakeTime(t, c.name, func(w *world) { w.Twice = true; c.test(w) })
 	}
 }
 

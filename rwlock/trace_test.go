@@ -367,10 +367,7 @@ func TestCloseInsideAHook(t *testing.T) {
 			client := expect.NoError(rwlock.Dial(server.Addr(), rueidis.ClientOption{})).In(t)
 			var locker *rwlock.Locker
 			closed := make(chan struct{})
-			closes := sync.OnceFunc(func() {
-				_ = locker.Close()
-				close(closed)
-			})
+			closes := sync.OnceFunc(func() { _ = locker.Close(); close(closed) })
 			locker = expect.NoError(rwlock.New(client, acting(closes)[what])).In(t)
 			go func() {
 				for everyEvent(locker, what) { // on a busy machine not all come the first time
