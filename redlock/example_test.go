@@ -91,12 +91,8 @@ func ExampleOpen() {
 // An acquisition may ask for more than the locker's own TTL if all clients of the masters agree on the longest.
 func ExampleWithQuarantine() {
 	servers, addrs := masters(3)
-	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer stop(clients, servers)
-	locker, err := redlock.New(clients, rwlock.WithTTL(time.Second), redlock.WithQuarantine(3*time.Second))
+	defer stop(nil, servers)
+	locker, err := redlock.Open(addrs, rwlock.WithTTL(time.Second), redlock.WithQuarantine(3*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -120,12 +116,8 @@ func ExampleWithQuarantine() {
 // Masters far away are waited for longer, and clocks that are known to be poor are trusted less.
 func ExampleWithNodeTimeout() {
 	servers, addrs := masters(3)
-	clients, err := redlock.Dial(addrs, rueidis.ClientOption{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer stop(clients, servers)
-	locker, err := redlock.New(clients,
+	defer stop(nil, servers)
+	locker, err := redlock.Open(addrs,
 		rwlock.WithTTL(3*time.Second), redlock.WithNodeTimeout(time.Second), redlock.WithDrift(0.05))
 	if err != nil {
 		log.Fatal(err)

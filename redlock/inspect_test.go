@@ -199,15 +199,6 @@ func TestListIsTheUnionOfTheMasters(t *testing.T) {
 	})
 }
 
-const disorderTTL = 2 * time.Second
-
-// disordered starts servers for processes with a short TTL.
-func disordered(t *testing.T, masters int, args ...string) *world {
-	w := testkit.Start(t, masters, args...)
-	w.TTL = disorderTTL
-	return w
-}
-
 // replaced is a world with another server in the place of the last.
 func replaced(w *world) *world {
 	now := testkit.OnServers(w.T, append(w.Servers[:2:2], testredis.Start(w))...)
@@ -219,7 +210,8 @@ func replaced(w *world) *world {
 // Lists that differ in that pair would have quorums that share no server: the copy has no vote, whoever asks it.
 func TestMovedMasterHasNoVote(t *testing.T) {
 	t.Parallel()
-	w := disordered(t, 3)
+	w := testkit.Start(t, 3)
+	w.TTL = 2 * time.Second
 	list := replaced(w)
 	moved := list.Servers[2]
 	old := w.ProcessOver(tuned)
@@ -230,7 +222,7 @@ func TestMovedMasterHasNoVote(t *testing.T) {
 	var log testkit.Log
 	next := list.ProcessOver(tuned, log.Option())
 	untuned := list.Process()
-	for begun := time.Now(); time.Since(begun) < 2*disorderTTL; { // longer than a quarantine would last
+	for begun := time.Now(); time.Since(begun) < 2*w.TTL; { // longer than a quarantine would last
 		for _, p := range []*process{old, next, untuned} {
 			p.Use("daily")
 		}

@@ -51,10 +51,7 @@ var firstToCome = map[string]func(w *world){
 		}
 		all.Wait()
 	},
-	"another process of the set": func(w *world) {
-		p := w.Process()
-		p.Use("daily")
-	},
+	"another process of the set": func(w *world) { w.Process().Use("daily") },
 }
 
 func useAlone(w *world, base rueidis.ClientOption, opts ...rwlock.Option) error {

@@ -279,11 +279,7 @@ func TestNothingIsAcquiredBeforeTheMastersAreKnown(t *testing.T) {
 				for _, link := range odd.Links {
 					link.Hold(testredis.Both)
 				}
-				time.AfterFunc(slow, func() {
-					for _, link := range odd.Links {
-						link.Restore()
-					}
-				})
+				time.AfterFunc(slow, func() { odd.Restore(0, 1, 2) })
 				for range 3 {
 					lease, err := odd.Lock(w.Soon(10*time.Second), "x")
 					require.Nil(w, lease)

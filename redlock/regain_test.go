@@ -23,10 +23,7 @@ const regainTTL = 3 * time.Second
 
 // forgetting are ways in which one master loses a hold.
 var forgetting = map[string]func(w *world, p *process, master int){
-	"emptied": func(w *world, _ *process, master int) {
-		w.Minis[master].Crash()
-		w.Minis[master].Recover()
-	},
+	"emptied": func(w *world, _ *process, master int) { w.Wipe(master) },
 	"emptied, and away for a while": func(w *world, _ *process, master int) {
 		w.Minis[master].Crash()
 		time.Sleep(regainTTL + regainTTL/4)
@@ -50,11 +47,7 @@ func TestLeaseRegainsEveryMasterInTurn(t *testing.T) {
 			runInFakeTime(t, mode.String()+" lock, "+what, 3, func(w *world) {
 				opts := []rwlock.Option{rwlock.WithTTL(regainTTL), redlock.WithNodeTimeout(500 * time.Millisecond)}
 				p, observer := w.Process(opts...), w.Process(opts...)
-				take := p.Lock
-				if mode == rwlock.Read {
-					take = p.RLock
-				}
-				lease := expect.NoError(take(w.Ctx, "leader")).In(w)
+				lease := p.Take("leader", mode)
 				token := lease.Token()
 				for range testredis.Few(1, 2) {
 					for master := range w.Minis {
@@ -205,9 +198,7 @@ func TestNoMasterIsRegainedWithoutAQuorum(t *testing.T) {
 		w.Pass(regainTTL / 2) // a renewal has failed
 		require.Positive(w, sent.Of(scripts.Renew))
 		require.Zero(w, sent.Of(scripts.Regain))
-		for _, link := range p.Links[1:] {
-			link.Restore()
-		}
+		p.Restore(1, 2)
 		w.Pass(regainTTL)
 		require.NoError(w, lease.Err())
 		require.Equal(w, 1, sent.Of(scripts.Regain))

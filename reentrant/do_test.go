@@ -81,7 +81,7 @@ func TestDoEndsAHoldLeftBehind(t *testing.T) {
 					expect.Fails(w, err, reentrant.ErrOrder, `lock "a": it is hold 1 of 3`)
 				}
 				require.ErrorIs(w, left[0].Lease().Err(), rwlock.ErrReleased)
-				requireReleased(w, inner)
+				expect.Fails(w, context.Cause(inner), rwlock.ErrReleased, `lock "a"`)
 				require.Zero(w, p.remote.Stats().Held)
 				require.Empty(w, p.inspect("a").Holders)
 
@@ -117,12 +117,6 @@ func recovered(f func() error) (err error) {
 		}
 	}()
 	return f()
-}
-
-// requireReleased checks that a context has ended by the release of its hold, and names the lock.
-func requireReleased(w *world, ctx context.Context) {
-	w.Helper()
-	expect.Fails(w, context.Cause(ctx), rwlock.ErrReleased, `lock "a"`)
 }
 
 // A TryDo enters where its owner is already, and leaves the work to another owner that is.

@@ -39,11 +39,19 @@ func connect(s *miniredis.Miniredis) (*rwlock.Locker, func()) {
 	}
 }
 
+// connectAlone is connect to a server that ends with it.
+func connectAlone() (*rwlock.Locker, func()) {
+	s := server()
+	locker, stop := connect(s)
+	return locker, func() {
+		stop()
+		s.Close()
+	}
+}
+
 // A function that locks an account calls another one that locks it too.
 func Example() {
-	s := server()
-	defer s.Close()
-	remote, stop := connect(s)
+	remote, stop := connectAlone()
 	defer stop()
 	locker := reentrant.New(remote)
 
@@ -65,9 +73,7 @@ func Example() {
 }
 
 func ExampleWithOwner() {
-	s := server()
-	defer s.Close()
-	remote, stop := connect(s)
+	remote, stop := connectAlone()
 	defer stop()
 	locker := reentrant.New(remote)
 
@@ -85,9 +91,7 @@ func ExampleWithOwner() {
 }
 
 func ExampleLocker_Lock() {
-	s := server()
-	defer s.Close()
-	remote, stop := connect(s)
+	remote, stop := connectAlone()
 	defer stop()
 	locker := reentrant.New(remote)
 	ctx := reentrant.WithOwner(context.Background())
@@ -111,9 +115,7 @@ func ExampleLocker_Lock() {
 
 // A write lock inside one's own read lock is an upgrade: nobody writes between what was read and what is written.
 func ExampleLocker_TryLock() {
-	s := server()
-	defer s.Close()
-	remote, stop := connect(s)
+	remote, stop := connectAlone()
 	defer stop()
 	locker := reentrant.New(remote)
 
@@ -132,9 +134,7 @@ func ExampleLocker_TryLock() {
 }
 
 func ExampleWithMaxDepth() {
-	s := server()
-	defer s.Close()
-	remote, stop := connect(s)
+	remote, stop := connectAlone()
 	defer stop()
 	locker := reentrant.New(remote, reentrant.WithMaxDepth(3))
 
@@ -146,9 +146,7 @@ func ExampleWithMaxDepth() {
 
 // A goroutine beside its parent is another thread of control: it waits for the parent's lock, or does without.
 func ExampleFork() {
-	s := server()
-	defer s.Close()
-	remote, stop := connect(s)
+	remote, stop := connectAlone()
 	defer stop()
 	locker := reentrant.New(remote)
 
@@ -230,9 +228,7 @@ func ExampleAsOwner() {
 }
 
 func ExampleHold_Context() {
-	s := server()
-	defer s.Close()
-	remote, stop := connect(s)
+	remote, stop := connectAlone()
 	defer stop()
 	locker := reentrant.New(remote)
 	ctx := reentrant.WithOwner(context.Background())
@@ -269,9 +265,7 @@ func ExampleNewOwner() {
 
 // A function that moves stock takes both shelves, also where its caller holds one of them already.
 func ExampleLocker_DoAll() {
-	s := server()
-	defer s.Close()
-	remote, stop := connect(s)
+	remote, stop := connectAlone()
 	defer stop()
 	locker := reentrant.New(remote)
 

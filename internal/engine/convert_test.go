@@ -24,29 +24,26 @@ func TestAConversionDoesNotOutlastItsContext(t *testing.T) {
 	const ttl, soon, releaseTimeout = 10 * time.Second, 50 * time.Millisecond, 2 * time.Second
 	for _, masters := range []int{1, 3} {
 		for limit, want := range map[time.Duration]time.Duration{soon: soon, time.Hour: releaseTimeout} {
-			t.Run(fmt.Sprint(masters, " masters, ctx of ", limit), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					e, thaw := releasesFreeze(t, masters, ttl)
-					lock := settings.Default().Lock
-					lock.TTL = ttl
-					var l engine.Lease
-					r := engine.Request{Name: "n", Mode: fencing.Read, Entry: engine.Wait, Terms: lock.Prepare()}
-					require.NoError(t, e.Acquire(t.Context(), &l, r))
-					ctx, cancel := context.WithTimeout(t.Context(), limit)
-					defer cancel()
-					began := time.Now()
-					require.NoError(t, l.Convert(ctx, fencing.Write, engine.Upgrade, nil))
-					require.Equal(t, want, time.Since(began))
-					require.Equal(t, fencing.Write, l.Mode())
-					require.Positive(t, e.Registered().Releases)
+			inBubble(t, fmt.Sprint(masters, " masters, ctx of ", limit), func(t *testing.T) {
+				e, thaw := releasesFreeze(t, masters, ttl)
+				lock := settings.Default().Lock
+				lock.TTL = ttl
+				r := engine.Request{Name: "n", Mode: fencing.Read, Entry: engine.Wait, Terms: lock.Prepare()}
+				l := acquired(t, e, r)
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				began := time.Now()
+				require.NoError(t, l.Convert(ctx, fencing.Write, engine.Upgrade, nil))
+				require.Equal(t, want, time.Since(began))
+				require.Equal(t, fencing.Write, l.Mode())
+				require.Positive(t, e.Registered().Releases)
 
-					thaw()
-					time.Sleep(ttl)
-					require.NoError(t, l.Err())
-					require.Equal(t, engine.Registered{Leases: 1, Timers: 1}, e.Registered())
-					require.NoError(t, l.Release(t.Context()))
-					require.Zero(t, e.Registered())
-				})
+				thaw()
+				time.Sleep(ttl)
+				require.NoError(t, l.Err())
+				require.Equal(t, engine.Registered{Leases: 1, Timers: 1}, e.Registered())
+				require.NoError(t, l.Release(t.Context()))
+				require.Zero(t, e.Registered())
 			})
 		}
 	}
@@ -56,7 +53,7 @@ func TestAConversionDoesNotOutlastItsContext(t *testing.T) {
 // the old one has left, and the process stood still. Then the lease is what it was, also where no timer has run since.
 func TestANewHoldThatEndsBeforeItIsTaken(t *testing.T) {
 	for name, stopped := range map[string]bool{"its timer runs": false, "no timer runs": true} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { convertStandingStill(t, stopped) }) })
+		inBubble(t, name, func(t *testing.T) { convertStandingStill(t, stopped) })
 	}
 }
 
@@ -119,10 +116,9 @@ func convertUntilMaxHold(t *testing.T, alone func(context.Context) error) {
 	const limit = time.Second
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, settings.Default().Lock.TTL, testredis.NewMini(t).Client(t))
-		var l engine.Lease
 		r := writing(limit)
 		r.Mode = fencing.Read
-		require.NoError(t, e.Acquire(t.Context(), &l, r))
+		l := acquired(t, e, r)
 		began := time.Now()
 		time.Sleep(limit / 2)
 		err := l.Convert(t.Context(), fencing.Write, engine.Upgrade, func(ctx context.Context) error {
@@ -142,10 +138,9 @@ func convertUntilMaxHold(t *testing.T, alone func(context.Context) error) {
 
 // stopTimers keeps the goroutine of an engine's timers busy until resume is called: with the end of a lease.
 func stopTimers(t *testing.T, e *engine.Engine) (resume func()) {
-	var l engine.Lease
 	r := writing(time.Second)
 	r.Name = "busy"
-	require.NoError(t, e.Acquire(t.Context(), &l, r))
+	l := acquired(t, e, r)
 	resumed := make(chan struct{})
 	l.OnEnd(func(error) { <-resumed })
 	time.Sleep(time.Second)

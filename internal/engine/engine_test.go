@@ -33,8 +33,7 @@ var endings = map[string]func(t *testing.T, e, other *engine.Engine, l *engine.L
 		<-l.Done()
 	},
 	"given up": func(t *testing.T, e, other *engine.Engine, l *engine.Lease, told func(error)) {
-		var held engine.Lease
-		require.NoError(t, other.Acquire(t.Context(), &held, writing(0)))
+		held := acquired(t, other, writing(0))
 		ctx, cancel := context.WithCancel(t.Context())
 		waited := make(chan error, 1)
 		go func() { waited <- e.Acquire(ctx, l, writing(0)) }()
@@ -50,31 +49,29 @@ var endings = map[string]func(t *testing.T, e, other *engine.Engine, l *engine.L
 func TestCloseWaitsForAReleaseThatHasYetToBeSent(t *testing.T) {
 	for name, end := range endings {
 		for _, masters := range []int{1, 3} {
-			t.Run(fmt.Sprint(name, ", ", masters, " masters"), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					e, other := twoEngines(t, masters, settings.Default().Lock.TTL)
-					closed := make(chan struct{})
-					var l engine.Lease
-					end(t, e, other, &l, func(error) {
-						go func() {
-							defer close(closed)
-							e.Close()
-						}()
-						time.Sleep(time.Millisecond) // until Close waits for something
-					})
-					<-closed
-					if masters > 1 { // no caller waits for the last
-						synctest.Wait()
-					}
-					views, _ := other.Admin().Inspect(t.Context(), "n")
-					require.Len(t, views, masters)
-					for _, v := range views {
-						require.NoError(t, v.Err)
-						require.Empty(t, v.Holders)
-						require.Empty(t, v.Waiters)
-					}
-					require.Zero(t, e.Registered().Releases)
+			inBubble(t, fmt.Sprint(name, ", ", masters, " masters"), func(t *testing.T) {
+				e, other := twoEngines(t, masters, settings.Default().Lock.TTL)
+				closed := make(chan struct{})
+				var l engine.Lease
+				end(t, e, other, &l, func(error) {
+					go func() {
+						defer close(closed)
+						e.Close()
+					}()
+					time.Sleep(time.Millisecond) // until Close waits for something
 				})
+				<-closed
+				if masters > 1 { // no caller waits for the last
+					synctest.Wait()
+				}
+				views, _ := other.Admin().Inspect(t.Context(), "n")
+				require.Len(t, views, masters)
+				for _, v := range views {
+					require.NoError(t, v.Err)
+					require.Empty(t, v.Holders)
+					require.Empty(t, v.Waiters)
+				}
+				require.Zero(t, e.Registered().Releases)
 			})
 		}
 	}
@@ -93,18 +90,15 @@ func TestCloseWaitsForAReleaseThatIsOnItsWay(t *testing.T) {
 		"ReleaseSoon":   func(_ *testing.T, l *engine.Lease) { l.ReleaseSoon() },
 	} {
 		for _, masters := range []int{1, 3} {
-			t.Run(fmt.Sprint(name, ", ", masters, " masters"), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					e, thaw := releasesFreeze(t, masters, settings.Default().Lock.TTL)
-					var l engine.Lease
-					require.NoError(t, e.Acquire(t.Context(), &l, writing(0)))
-					began := time.Now()
-					go release(t, &l)
-					synctest.Wait()
-					time.AfterFunc(slow, thaw)
-					e.Close()
-					require.Equal(t, slow, time.Since(began))
-				})
+			inBubble(t, fmt.Sprint(name, ", ", masters, " masters"), func(t *testing.T) {
+				e, thaw := releasesFreeze(t, masters, settings.Default().Lock.TTL)
+				l := acquired(t, e, writing(0))
+				began := time.Now()
+				go release(t, l)
+				synctest.Wait()
+				time.AfterFunc(slow, thaw)
+				e.Close()
+				require.Equal(t, slow, time.Since(began))
 			})
 		}
 	}
@@ -115,8 +109,7 @@ func TestCloseReturnsAfterTheReleaseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 2 * time.Second // the release timeout of a longer TTL
 		e, thaw := releasesFreeze(t, 1, time.Minute)
-		var l engine.Lease
-		require.NoError(t, e.Acquire(t.Context(), &l, writing(0)))
+		l := acquired(t, e, writing(0))
 		l.OnEnd(func(error) { time.Sleep(timeout / 2) })
 		defer thaw()
 		began := time.Now()
@@ -180,10 +173,9 @@ func TestDetailsAreThoseOfTheHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _ := twoEngines(t, 1, settings.Default().Lock.TTL)
 		for _, meta := range []string{"a", "b"} {
-			var l engine.Lease
 			request := writing(0)
 			request.Terms.Meta = meta
-			require.NoError(t, e.Acquire(t.Context(), &l, request))
+			l := acquired(t, e, request)
 			views, _ := e.Admin().Inspect(t.Context(), "n")
 			require.Equal(t, meta, views[0].Holders[0].Meta)
 			require.NoError(t, l.Release(t.Context()))
@@ -200,35 +192,30 @@ func TestNothingStaysInTheBooks(t *testing.T) {
 		run  func(t *testing.T, e, other *engine.Engine, link *testredis.Link, r engine.Request)
 	}{
 		{"released", func(t *testing.T, e, _ *engine.Engine, _ *testredis.Link, r engine.Request) {
-			var l engine.Lease
-			require.NoError(t, e.Acquire(t.Context(), &l, r))
+			l := acquired(t, e, r)
 			require.NoError(t, l.Release(t.Context()))
 		}},
 		{"refused", func(t *testing.T, e, other *engine.Engine, _ *testredis.Link, r engine.Request) {
-			var held, l engine.Lease
-			require.NoError(t, other.Acquire(t.Context(), &held, r))
+			held, l := acquired(t, other, r), new(engine.Lease)
 			r.Entry = engine.Try
-			require.Error(t, e.Acquire(t.Context(), &l, r))
+			require.Error(t, e.Acquire(t.Context(), l, r))
 			require.NoError(t, held.Release(t.Context()))
 		}},
 		{"handed off", func(t *testing.T, e, other *engine.Engine, _ *testredis.Link, r engine.Request) {
-			var held, l engine.Lease
-			require.NoError(t, other.Acquire(t.Context(), &held, r))
+			held, l := acquired(t, other, r), new(engine.Lease)
 			time.AfterFunc(3*ttl, func() { _ = held.Release(context.Background()) })
-			require.NoError(t, e.Acquire(t.Context(), &l, r))
+			require.NoError(t, e.Acquire(t.Context(), l, r))
 			require.NoError(t, l.Release(t.Context()))
 		}},
 		{"cancelled while it waited", func(t *testing.T, e, other *engine.Engine, _ *testredis.Link, r engine.Request) {
-			var held, l engine.Lease
-			require.NoError(t, other.Acquire(t.Context(), &held, r))
+			held, l := acquired(t, other, r), new(engine.Lease)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*ttl)
 			defer cancel()
-			require.Error(t, e.Acquire(ctx, &l, r))
+			require.Error(t, e.Acquire(ctx, l, r))
 			require.NoError(t, held.Release(t.Context()))
 		}},
 		{"lost", func(t *testing.T, e, _ *engine.Engine, link *testredis.Link, r engine.Request) {
-			var l engine.Lease
-			require.NoError(t, e.Acquire(t.Context(), &l, r))
+			l := acquired(t, e, r)
 			link.Hold(testredis.Both)
 			<-l.Done()
 			link.Restore()
@@ -242,8 +229,7 @@ func TestNothingStaysInTheBooks(t *testing.T) {
 			link.Restore()
 		}},
 		{"released in vain", func(t *testing.T, e, _ *engine.Engine, link *testredis.Link, r engine.Request) {
-			var l engine.Lease
-			require.NoError(t, e.Acquire(t.Context(), &l, r))
+			l := acquired(t, e, r)
 			link.Hold(testredis.Both)
 			require.Error(t, l.Release(t.Context()))
 			time.Sleep(2 * ttl) // then the hold has expired by itself
@@ -263,26 +249,38 @@ func TestNothingStaysInTheBooks(t *testing.T) {
 			require.Error(t, e.Acquire(ctx, &l, r))
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mini := testredis.NewMini(t)
-				link := mini.NewLink()
-				e, other := newEngine(t, ttl, link.Client(t)), newEngine(t, ttl, mini.Client(t))
-				for i := range 5 {
-					r := write
-					r.Name, r.Entry = strconv.Itoa(i), engine.Wait
-					lock := settings.Default().Lock
-					lock.TTL = ttl
-					r.Terms = lock.Prepare()
-					c.run(t, e, other, link, r)
-				}
-				time.Sleep(2 * ttl)
-				synctest.Wait()
-				require.Zero(t, e.Registered())
-				require.Zero(t, e.Stats().Held+e.Stats().Waiting)
-			})
+		inBubble(t, c.name, func(t *testing.T) {
+			mini := testredis.NewMini(t)
+			link := mini.NewLink()
+			e, other := newEngine(t, ttl, link.Client(t)), newEngine(t, ttl, mini.Client(t))
+			for i := range 5 {
+				r := write
+				r.Name, r.Entry = strconv.Itoa(i), engine.Wait
+				lock := settings.Default().Lock
+				lock.TTL = ttl
+				r.Terms = lock.Prepare()
+				c.run(t, e, other, link, r)
+			}
+			time.Sleep(2 * ttl)
+			synctest.Wait()
+			require.Zero(t, e.Registered())
+			require.Zero(t, e.Stats().Held+e.Stats().Waiting)
 		})
 	}
+}
+
+// inBubble runs a subtest in fake time.
+func inBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// acquired returns a lease that an engine has acquired.
+func acquired(t *testing.T, e *engine.Engine, r engine.Request) *engine.Lease {
+	t.Helper()
+	l := new(engine.Lease)
+	require.NoError(t, e.Acquire(t.Context(), l, r))
+	return l
 }
 
 // newEngine returns an engine over these masters. It is closed when the test ends.

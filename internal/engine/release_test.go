@@ -103,8 +103,7 @@ func TestAReleaseInAReplacedQueueIsSent(t *testing.T) {
 		mini := testredis.NewMini(t)
 		link := mini.NewLink()
 		e := newEngine(t, ttl, link.Client(t))
-		var l engine.Lease
-		require.NoError(t, e.Acquire(t.Context(), &l, writing(0)))
+		l := acquired(t, e, writing(0))
 		link.Refuse()
 		link.Cut()
 		l.ReleaseSoon()
