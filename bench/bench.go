@@ -31,8 +31,7 @@ type bench struct {
 	*result
 }
 
-// startLimit is enough for masters that were restarted a moment ago, or that answered too late on a busy machine to be
-// taken for a first start: they abstain for the longest TTL.
+// startLimit is enough for masters that abstain for the longest TTL: restarted ones, and late ones on a busy machine.
 const startLimit = 10 * ttl
 
 func prepare(ctx context.Context, cfg config) (_ *bench, err error) {
@@ -123,8 +122,7 @@ func (b *bench) work(ctx context.Context, progressTo io.Writer) {
 	}
 }
 
-// probeLimit is long: a server that does not answer for a TTL has ended every lease, and a busy one may need longer for
-// a single lock.
+// probeLimit is longer than a busy server needs for one lock: one that is silent for a TTL has ended every lease.
 const probeLimit = 5 * ttl
 
 // probeAfter checks after the working time whether the servers still grant locks. The workers cannot detect it: for a

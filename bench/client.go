@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	// ttl is the TTL of every lease except the stalled ones. A busy machine must not make the clients lose leases by
-	// accident.
-	ttl = 2 * time.Second
-
+	// ttl is of every lease except the stalled ones: a busy machine must not make the clients lose leases by accident.
+	ttl            = 2 * time.Second
 	nodeTimeout    = ttl / 2     // on a busy machine all masters answer late, and none is down
 	releaseTimeout = time.Second // for unreachable servers at the end
 	dialLimit      = time.Second // for a server to answer
@@ -85,8 +83,7 @@ func (c *client) close() {
 	}
 }
 
-// probe takes a lock that no other client takes, to detect any fault of the servers. On a busy machine the answer to a
-// release may be late without a fault, so only the next lock shows whether there is one.
+// probe takes a lock that no other client takes, to detect faults of the servers. A late answer to a release is none.
 func (c *client) probe(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
