@@ -204,7 +204,7 @@ func TestListRefuses(t *testing.T) {
 		refusedOption(w.T, only(p.Locker, w.Ctx, strings.Repeat("a", 513)), "namePrefix", "aaa", "512 bytes")
 		ended, cancel := context.WithCancelCause(w.Ctx)
 		cancel(fmt.Errorf("enough"))
-		fails(w, only(p.Locker, ended, ""), context.Canceled, "enough")
+		expect.Fails(w, only(p.Locker, ended, ""), context.Canceled, "enough")
 		require.NoError(w, p.Close())
 		require.ErrorIs(w, only(p.Locker, w.Ctx, ""), rwlock.ErrClosed)
 	}))
@@ -295,7 +295,7 @@ func TestListGoesOnWithoutAServer(t *testing.T) {
 	var expected []string
 	for _, master := range c.Masters() {
 		for _, name := range namesOf(c, master, 3) {
-			require.NoError(t, errorOf(locker.Lock(t.Context(), name, rwlock.WithTTL(time.Hour))))
+			require.NoError(t, expect.ErrorOf(locker.Lock(t.Context(), name, rwlock.WithTTL(time.Hour))))
 			if master != silent {
 				expected = append(expected, name)
 			}
@@ -341,7 +341,7 @@ func TestAReplicaShowsNothing(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartBinary(t, redisBinary(t))
 	locker := testkit.Dial(t, server.Addr(), rueidis.ClientOption{})
-	require.NoError(t, errorOf(locker.Lock(t.Context(), "orders", rwlock.WithTTL(time.Hour))))
+	require.NoError(t, expect.ErrorOf(locker.Lock(t.Context(), "orders", rwlock.WithTTL(time.Hour))))
 	state := expect.NoError(locker.Inspect(t.Context(), "orders")).In(t)
 	commandOn(t, server, "REPLICAOF", "127.0.0.1", "1")
 	const says = "READONLY You can't write against a read only replica.: the server is a replica; locks need its master"
@@ -371,7 +371,7 @@ func TestListNeedsTheRightToScan(t *testing.T) {
 	locker := d.locker(t, aclTTL)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	require.NoError(t, errorOf(locker.Lock(ctx, "orders")))
+	require.NoError(t, expect.ErrorOf(locker.Lock(ctx, "orders")))
 	for state, err := range locker.List(ctx, "") {
 		require.Empty(t, state.Name)
 		require.ErrorContains(t, err, "scan")

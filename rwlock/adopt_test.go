@@ -76,7 +76,7 @@ func TestALeaseChangesProcess(t *testing.T) {
 				require.NoError(w, lease.Renew(w.Ctx))
 				require.Len(w, w.Inspect("n").Holders, 1)
 				token = lease.Token()
-				refusedTicket(w, errorOf(p.Adopt(w.Ctx, read)), "gone")
+				refusedTicket(w, expect.ErrorOf(p.Adopt(w.Ctx, read)), "gone")
 				if i == 2 {
 					require.NoError(w, lease.Release(w.Ctx))
 					break
@@ -108,7 +108,7 @@ func TestATicketRunsOut(t *testing.T) {
 				require.GreaterOrEqual(w, next.At.Sub(at), ticket.Remaining)
 				require.LessOrEqual(w, next.At.Sub(at), ttl+w.Refresh())
 				require.Greater(w, ticket.Remaining, ttl*9/10)
-				refusedTicket(w, errorOf(q.Adopt(w.Ctx, ticket)), "its hold is gone")
+				refusedTicket(w, expect.ErrorOf(q.Adopt(w.Ctx, ticket)), "its hold is gone")
 			}
 		}
 		nothingLeft(w, p)
@@ -120,21 +120,21 @@ func TestDetachNeedsARenewal(t *testing.T) {
 	inFakeTime(t, withLease(func(w *world, p *process, lease *rwlock.Lease) {
 		ctx := lease.Context(w.Ctx)
 		p.Link.Hold(testredis.Both)
-		require.ErrorIs(w, errorOf(lease.Detach(w.Ctx)), rwlock.ErrNoQuorum)
-		require.Error(w, errorOf(lease.Detach(w.Soon(time.Millisecond))))
+		require.ErrorIs(w, expect.ErrorOf(lease.Detach(w.Ctx)), rwlock.ErrNoQuorum)
+		require.Error(w, expect.ErrorOf(lease.Detach(w.Soon(time.Millisecond))))
 		require.NoError(w, lease.Err())
 		require.NoError(w, ctx.Err())
 		p.Link.Restore()
 		w.Pass(2 * w.TTL)
 		require.NoError(w, lease.Err(), "it is renewed")
-		require.ErrorIs(w, errorOf(lease.Detach(ended(w.Ctx))), context.Canceled)
+		require.ErrorIs(w, expect.ErrorOf(lease.Detach(ended(w.Ctx))), context.Canceled)
 		require.NoError(w, lease.Err())
 		w.Release(lease)
-		require.ErrorIs(w, errorOf(lease.Detach(w.Ctx)), rwlock.ErrReleased)
+		require.ErrorIs(w, expect.ErrorOf(lease.Detach(w.Ctx)), rwlock.ErrReleased)
 
 		lost := p.Take("n", rwlock.Write)
 		w.FlushAll()
-		require.ErrorIs(w, errorOf(lost.Detach(w.Ctx)), rwlock.ErrLost)
+		require.ErrorIs(w, expect.ErrorOf(lost.Detach(w.Ctx)), rwlock.ErrLost)
 		require.Zero(w, p.Stats().Detached)
 	}))
 }
@@ -196,11 +196,11 @@ func TestAnAdopterDies(t *testing.T) {
 			q.Section("warm up")
 			ticket := detach(w, p.Take("n", mode), rwlock.WithTTL(10*w.TTL))
 			q.Link.Delay(20 * time.Millisecond)
-			dying := w.Call(w.Ctx, func(ctx context.Context) error { return errorOf(q.Adopt(ctx, ticket)) })
+			dying := w.Call(w.Ctx, func(ctx context.Context) error { return expect.ErrorOf(q.Adopt(ctx, ticket)) })
 			w.Pass(30 * time.Millisecond)
 			q.CutOff(0) // its adoption has been granted
 			require.Len(w, w.Inspect("n").Holders, 2)
-			fails(w, errorOf(r.Adopt(w.Ctx, ticket)), rwlock.ErrNotAcquired, "another process is adopting it")
+			expect.Fails(w, expect.ErrorOf(r.Adopt(w.Ctx, ticket)), rwlock.ErrNotAcquired, "another process is adopting it")
 			err := dying.Result()
 			require.ErrorIs(w, err, rwlock.ErrNoQuorum)
 			require.False(w, errors.Is(err, rwlock.ErrTicket))
@@ -222,10 +222,10 @@ func TestAdoptEndsWithItsContext(t *testing.T) {
 	inFakeTime(t, withTwo(func(w *world, p, q *process) {
 		for _, mode := range bothModes {
 			ticket := detach(w, p.Take("n", mode))
-			fails(w, errorOf(q.Adopt(ended(w.Ctx), ticket)), rwlock.ErrNotAcquired, context.Canceled)
+			expect.Fails(w, expect.ErrorOf(q.Adopt(ended(w.Ctx), ticket)), rwlock.ErrNotAcquired, context.Canceled)
 
 			q.Link.Delay(20 * time.Millisecond)
-			require.ErrorIs(w, errorOf(q.Adopt(w.Soon(30*time.Millisecond), ticket)), context.DeadlineExceeded)
+			require.ErrorIs(w, expect.ErrorOf(q.Adopt(w.Soon(30*time.Millisecond), ticket)), context.DeadlineExceeded)
 			w.Pass(100 * time.Millisecond)
 			q.Link.Delay(0)
 			ticket = detach(w, expect.NoError(q.Adopt(w.Ctx, ticket)).In(w))
@@ -236,7 +236,7 @@ func TestAdoptEndsWithItsContext(t *testing.T) {
 			require.True(w, rwlock.Indeterminate(err))
 			w.Pass(100 * time.Millisecond)
 			q.Link.Delay(0)
-			refusedTicket(w, errorOf(q.Adopt(w.Ctx, ticket)), "gone")
+			refusedTicket(w, expect.ErrorOf(q.Adopt(w.Ctx, ticket)), "gone")
 			p.RequireFree("n")
 		}
 		nothingLeft(w, p)
@@ -289,7 +289,7 @@ func TestTraceOfAnAdoption(t *testing.T) {
 	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
 		ticket := detach(w, p.Take("n", rwlock.Write))
 		require.NoError(w, giveBack(p.Adopt(w.Ctx, ticket)))
-		require.ErrorIs(w, errorOf(p.Adopt(w.Ctx, ticket)), rwlock.ErrTicket)
+		require.ErrorIs(w, expect.ErrorOf(p.Adopt(w.Ctx, ticket)), rwlock.ErrTicket)
 		w.Settle()
 		require.Equal(w, []string{
 			"acquired n", "renewed n", "detached n", "released n", "acquired n", "released n", "failed n",
@@ -305,7 +305,7 @@ func TestATicketThatRunsOutWhileItIsAdopted(t *testing.T) {
 			q.Section("warm up")
 			ticket := detach(w, p.Take("n", mode), rwlock.WithTTL(100*time.Millisecond))
 			q.Link.DelayDir(testredis.ToClient, 150*time.Millisecond)
-			adoption := w.Call(w.Ctx, func(ctx context.Context) error { return errorOf(q.Adopt(ctx, ticket)) })
+			adoption := w.Call(w.Ctx, func(ctx context.Context) error { return expect.ErrorOf(q.Adopt(ctx, ticket)) })
 			w.Pass(120 * time.Millisecond)
 			_, err := r.Try("n", rwlock.Write) // it removes what has expired
 			require.ErrorIs(w, err, rwlock.ErrNotAcquired)
@@ -327,7 +327,7 @@ func TestAFailedAdoptionIsNoLease(t *testing.T) {
 		acquired := q.Stats().Acquired
 		ticket := detach(w, p.Take("n", rwlock.Write))
 		q.Link.Deny(answering("OOM command not allowed when used memory > 'maxmemory'.", w.Running(scripts.Release)))
-		fails(w, errorOf(q.Adopt(w.Ctx, ticket)), rwlock.ErrNoQuorum, "it can be adopted again")
+		expect.Fails(w, expect.ErrorOf(q.Adopt(w.Ctx, ticket)), rwlock.ErrNoQuorum, "it can be adopted again")
 		q.Link.Deny(nil)
 		require.Zero(w, q.Stats().Held)
 		require.Zero(w, q.Stats().Adopted)
@@ -363,7 +363,7 @@ func TestCloseBesideAdopt(t *testing.T) {
 			q := w.ProcessAt(2 * time.Millisecond)
 			q.WarmUp()
 			ticket := detach(w, p.Take("n", rwlock.Write))
-			adoption := w.Call(w.Ctx, func(ctx context.Context) error { return errorOf(q.Adopt(ctx, ticket)) })
+			adoption := w.Call(w.Ctx, func(ctx context.Context) error { return expect.ErrorOf(q.Adopt(ctx, ticket)) })
 			w.Pass(time.Duration(wait) * time.Millisecond)
 			require.NoError(w, q.Close())
 			if err := adoption.Result(); err != nil {
@@ -404,11 +404,12 @@ func TestBadTicketsAreRefused(t *testing.T) {
 		} {
 			bad := good
 			change(&bad)
-			refusedTicket(w, errorOf(p.Adopt(w.Ctx, bad)), reason)
+			refusedTicket(w, expect.ErrorOf(p.Adopt(w.Ctx, bad)), reason)
 		}
-		refusedTicket(w, errorOf(q.Adopt(w.Ctx, good)), `its prefix is "fencelock", and that of this locker is "other"`)
-		refusedOption(w.T, errorOf(p.Adopt(w.Ctx, good, nil)), "option", "nil", "must not be nil")
-		refusedOption(w.T, errorOf(p.Adopt(w.Ctx, good, rwlock.WithTTL(1))), "WithTTL", "1ns", "100ms")
+		const elsewhere = `its prefix is "fencelock", and that of this locker is "other"`
+		refusedTicket(w, expect.ErrorOf(q.Adopt(w.Ctx, good)), elsewhere)
+		refusedOption(w.T, expect.ErrorOf(p.Adopt(w.Ctx, good, nil)), "option", "nil", "must not be nil")
+		refusedOption(w.T, expect.ErrorOf(p.Adopt(w.Ctx, good, rwlock.WithTTL(1))), "WithTTL", "1ns", "100ms")
 		require.Empty(w, requests.All())
 
 		for _, forge := range []func(*rwlock.Ticket){
@@ -422,11 +423,11 @@ func TestBadTicketsAreRefused(t *testing.T) {
 			if forge(&bad); bad == good {
 				bad.Hold = bad.Hold[:25] + "1"
 			}
-			refusedTicket(w, errorOf(p.Adopt(w.Ctx, bad)), "gone")
+			refusedTicket(w, expect.ErrorOf(p.Adopt(w.Ctx, bad)), "gone")
 		}
 		require.NoError(w, giveBack(p.Adopt(w.Ctx, good)), "none of it has used the ticket up")
 		require.NoError(w, p.Close())
-		require.ErrorIs(w, errorOf(p.Adopt(w.Ctx, good)), rwlock.ErrClosed)
+		require.ErrorIs(w, expect.ErrorOf(p.Adopt(w.Ctx, good)), rwlock.ErrClosed)
 	})
 }
 
@@ -443,7 +444,7 @@ func TestDetachRefuses(t *testing.T) {
 			{rwlock.WithMinHold(time.Second), "Detach", "option", "must be WithTTL"},
 			{rwlock.WithoutRenewal(), "Detach", "option", "must be WithTTL"},
 		} {
-			refusedOption(w.T, errorOf(lease.Detach(w.Ctx, c.opt)), c.option, c.value, c.rule)
+			refusedOption(w.T, expect.ErrorOf(lease.Detach(w.Ctx, c.opt)), c.option, c.value, c.rule)
 			require.NoError(w, lease.Err())
 		}
 		w.Release(lease)
@@ -451,7 +452,7 @@ func TestDetachRefuses(t *testing.T) {
 		reader, other := p.Take("n", rwlock.Read), w.Process().Take("n", rwlock.Read)
 		upgrade := w.Call(w.Ctx, reader.Upgrade)
 		w.UntilWaiting("n", 1)
-		require.ErrorIs(w, errorOf(reader.Detach(w.Ctx)), rwlock.ErrUpgrade)
+		require.ErrorIs(w, expect.ErrorOf(reader.Detach(w.Ctx)), rwlock.ErrUpgrade)
 		w.Release(other)
 		require.NoError(w, upgrade.Result())
 		w.Release(reader)
@@ -497,7 +498,7 @@ func TestTicketsAsJSON(t *testing.T) {
 		require.NoError(w, json.Unmarshal(text, &read))
 		ticket.Remaining = ticket.Remaining.Truncate(time.Millisecond)
 		require.Equal(w, ticket, read)
-		require.ErrorIs(w, errorOf(json.Marshal(rwlock.Ticket{})), rwlock.ErrTicket)
+		require.ErrorIs(w, expect.ErrorOf(json.Marshal(rwlock.Ticket{})), rwlock.ErrTicket)
 
 		for field, values := range map[string][]any{
 			"version": {0, 2, -1, "1", nil}, "name": {"", strings.Repeat("n", 600), 5, nil}, "mode": {"none", "x", 1, ""},

@@ -442,7 +442,7 @@ func refuseReleasesOf(p *process, name string) {
 		return testkit.Running("release")(cmd) && strings.Contains(cmd[3], name)
 	}))
 	struck := p.Link.DelayNextReply(testkit.Running("acquire"), 100*time.Millisecond)
-	require.ErrorIs(p.W, errorOf(p.Lock(p.W.Soon(50*time.Millisecond), name)), context.DeadlineExceeded)
+	require.ErrorIs(p.W, expect.ErrorOf(p.Lock(p.W.Soon(50*time.Millisecond), name)), context.DeadlineExceeded)
 	<-struck
 	p.W.Settle()
 }
@@ -453,9 +453,9 @@ func TestASingleAttemptDoesNotWaitForAProbe(t *testing.T) {
 		p.WarmUp()
 		refuseReleasesOf(p, "other")
 		held := w.Process().Take("n", rwlock.Write)
-		require.ErrorIs(w, errorOf(p.Lock(w.Soon(time.Second), "n")), context.DeadlineExceeded)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(w.Soon(time.Second), "n")), context.DeadlineExceeded)
 		began := time.Now()
-		require.ErrorIs(w, errorOf(p.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(p.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 		require.Zero(w, time.Since(began))
 		w.Release(held)
 	}))

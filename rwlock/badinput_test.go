@@ -32,7 +32,7 @@ func TestNewRefuses(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		client := w.NewLink().Client(w.T)
 		with := func(opts ...rwlock.Option) []rwlock.Option { return opts }
-		refusedOption(w.T, errorOf(rwlock.New(nil)), "client", "nil", "must be a client")
+		refusedOption(w.T, expect.ErrorOf(rwlock.New(nil)), "client", "nil", "must be a client")
 		for _, c := range []struct {
 			options             []rwlock.Option
 			option, value, rule string
@@ -68,7 +68,7 @@ func TestNewRefuses(t *testing.T) {
 				"WithMaxHold", "1m0s", "cannot be reached WithoutRenewal",
 			},
 		} {
-			refusedOption(w.T, errorOf(rwlock.New(client, c.options...)), c.option, c.value, c.rule)
+			refusedOption(w.T, expect.ErrorOf(rwlock.New(client, c.options...)), c.option, c.value, c.rule)
 		}
 	})
 }
@@ -97,11 +97,11 @@ func TestAcquisitionRefuses(t *testing.T) {
 			{"a\xff", nil, "name", `"a\xff"`, "valid UTF-8"},
 		} {
 			for _, take := range acquisitions(p.Locker) {
-				refusedOption(w.T, errorOf(take(w.Ctx, c.lock, c.options...)), c.option, c.value, c.rule)
+				refusedOption(w.T, expect.ErrorOf(take(w.Ctx, c.lock, c.options...)), c.option, c.value, c.rule)
 			}
 			err := p.Do(w.Ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...)
 			refusedOption(w.T, err, c.option, c.value, c.rule)
-			err = errorOf(p.TryDo(w.Ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...))
+			err = expect.ErrorOf(p.TryDo(w.Ctx, c.lock, func(context.Context) error { panic("entered") }, c.options...))
 			refusedOption(w.T, err, c.option, c.value, c.rule)
 			mutexOptions := make([]rwlock.MutexOption, len(c.options))
 			for i, option := range c.options {
@@ -109,7 +109,7 @@ func TestAcquisitionRefuses(t *testing.T) {
 			}
 			refusedOption(w.T, p.RWMutex(c.lock, mutexOptions...).RLock(w.Ctx), c.option, c.value, c.rule)
 		}
-		refusedOption(w.T, errorOf(p.Inspect(w.Ctx, "")), "name", "0 bytes", "1 to 512 bytes")
+		refusedOption(w.T, expect.ErrorOf(p.Inspect(w.Ctx, "")), "name", "0 bytes", "1 to 512 bytes")
 		require.Zero(w, p.Link.Calls("EVALSHA")+p.Link.Calls("EVAL"), "something was sent")
 		require.Empty(w, w.Keys())
 	})

@@ -49,7 +49,7 @@ func couldNotAsk(t *testing.T, err error, addr, cause string) {
 	require.Len(t, failed.Nodes, 1)
 	require.Equal(t, addr, failed.Nodes[0].Addr)
 	require.ErrorContains(t, failed.Nodes[0].Err, cause)
-	fails(t, err, `lock "orders"`, addr+": ")
+	expect.Fails(t, err, `lock "orders"`, addr+": ")
 }
 
 // restrictedServer has users who may not do all that a lock needs.
@@ -68,7 +68,7 @@ func restrictedServer(t *testing.T) *testredis.Server {
 func refusedAtOnce(t *testing.T, locker *rwlock.Locker, addr, cause string) {
 	for how, take := range acquisitions(locker) {
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		err := errorOf(take(ctx, "orders"))
+		err := expect.ErrorOf(take(ctx, "orders"))
 		couldNotAsk(t, err, addr, cause)
 		require.NoError(t, ctx.Err(), "%s waited for the end of its context", how)
 		require.False(t, rwlock.Indeterminate(err), "%s: a refusal is an answer", how)
@@ -333,7 +333,7 @@ func useAll(t *testing.T, first, second *rwlock.Locker) {
 	defer cancel()
 	held := expect.NoError(first.Lock(ctx, "orders")).In(t)
 	require.NoError(t, held.Renew(ctx))
-	require.ErrorIs(t, errorOf(second.TryRLock(ctx, "orders")), rwlock.ErrNotAcquired)
+	require.ErrorIs(t, expect.ErrorOf(second.TryRLock(ctx, "orders")), rwlock.ErrNotAcquired)
 	waiting := inTurn(ctx, second.RLock, "orders")
 	require.Eventually(t, func() bool {
 		state, err := first.Inspect(ctx, "orders")
@@ -359,7 +359,7 @@ func TestAnotherLayoutIsRefused(t *testing.T) {
 		for how, take := range acquisitions(p.Locker) {
 			_, err := take(w.Ctx, "n")
 			_ = testkit.As[*rwlock.OptionError](w, err, how)
-			fails(w, err, rwlock.ErrOption, "keeps its locks in layout 7, this client in layout 2")
+			expect.Fails(w, err, rwlock.ErrOption, "keeps its locks in layout 7, this client in layout 2")
 		}
 		require.Equal(w, []string{marker}, w.Keys())
 		require.Equal(w, "7", w.Command("HGET", marker, "layout"))

@@ -24,18 +24,18 @@ var causesOfNoLease = map[string]cause{
 	"held by another, one attempt": {
 		is(rwlock.ErrNotAcquired),
 		says("rwlock: ", `write lock "n"`, "held by", "for write", "the holder's meta", "expires in 10s"),
-		func(w *world, p *process) error { holdElsewhere(w); return errorOf(p.TryLock(w.Ctx, "n")) },
+		func(w *world, p *process) error { holdElsewhere(w); return expect.ErrorOf(p.TryLock(w.Ctx, "n")) },
 	},
 	"held by another, one attempt to read": {
 		is(rwlock.ErrNotAcquired), says(`read lock "n"`, "for write", "the holder's meta"),
-		func(w *world, p *process) error { holdElsewhere(w); return errorOf(p.TryRLock(w.Ctx, "n")) },
+		func(w *world, p *process) error { holdElsewhere(w); return expect.ErrorOf(p.TryRLock(w.Ctx, "n")) },
 	},
 	"held by another until ctx timed out": {
 		is(rwlock.ErrNotAcquired, context.DeadlineExceeded),
 		says(`write lock "n"`, "after 1.5s", "the holder's meta", "context deadline exceeded"),
 		func(w *world, p *process) error {
 			holdElsewhere(w)
-			return errorOf(p.Lock(w.Soon(1500*time.Millisecond), "n"))
+			return expect.ErrorOf(p.Lock(w.Soon(1500*time.Millisecond), "n"))
 		},
 	},
 	"held by another until ctx was cancelled with a cause": {
@@ -44,14 +44,14 @@ var causesOfNoLease = map[string]cause{
 			holdElsewhere(w)
 			ctx, cancel := context.WithCancelCause(w.Ctx)
 			time.AfterFunc(time.Second, func() { cancel(errShutdown) })
-			return errorOf(p.RLock(ctx, "n"))
+			return expect.ErrorOf(p.RLock(ctx, "n"))
 		},
 	},
 	"held by another until the limit": {
 		is(rwlock.ErrNotAcquired), says(`write lock "n"`, "after 2s", "the holder's meta", "WithMaxWait limit of 2s"),
 		func(w *world, p *process) error {
 			holdElsewhere(w)
-			return errorOf(p.Lock(w.Ctx, "n", rwlock.WithMaxWait(2*time.Second)))
+			return expect.ErrorOf(p.Lock(w.Ctx, "n", rwlock.WithMaxWait(2*time.Second)))
 		},
 	},
 	"ctx had ended before": {
@@ -59,7 +59,7 @@ var causesOfNoLease = map[string]cause{
 		func(w *world, p *process) error {
 			ctx, cancel := context.WithCancelCause(w.Ctx)
 			cancel(errShutdown)
-			return errorOf(p.Lock(ctx, "n"))
+			return expect.ErrorOf(p.Lock(ctx, "n"))
 		},
 	},
 	"a single attempt of an RWMutex": {
@@ -75,11 +75,11 @@ var causesOfNoLease = map[string]cause{
 	},
 	"nobody to ask, one attempt": {
 		is(rwlock.ErrNoQuorum), says(`lock "n"`, "no usable answer from Redis; mini:6379: ", "connection refused"),
-		func(w *world, p *process) error { p.Die(); w.Settle(); return errorOf(p.TryLock(w.Ctx, "n")) },
+		func(w *world, p *process) error { p.Die(); w.Settle(); return expect.ErrorOf(p.TryLock(w.Ctx, "n")) },
 	},
 	"nobody to ask until ctx timed out": {
 		is(rwlock.ErrNoQuorum, context.DeadlineExceeded), says(`lock "n"`, "mini:6379: ", "connection refused"),
-		func(w *world, p *process) error { p.Die(); return errorOf(p.Lock(w.Soon(5*time.Second), "n")) },
+		func(w *world, p *process) error { p.Die(); return expect.ErrorOf(p.Lock(w.Soon(5*time.Second), "n")) },
 	},
 	"nobody to ask for an RWMutex until ctx timed out": {
 		is(rwlock.ErrNoQuorum, context.DeadlineExceeded), says(`lock "n"`, "mini:6379: ", "connection refused"),
@@ -89,30 +89,32 @@ var causesOfNoLease = map[string]cause{
 		is(rwlock.ErrNoQuorum, context.DeadlineExceeded), says(`lock "n"`, "mini:6379: ", "no reply in 250ms"),
 		func(w *world, p *process) error {
 			p.Link.Hold(testredis.Both)
-			return errorOf(p.TryLock(w.Soon(250*time.Millisecond), "n"))
+			return expect.ErrorOf(p.TryLock(w.Soon(250*time.Millisecond), "n"))
 		},
 	},
 	"the server refuses": {
 		is(rwlock.ErrNoQuorum), says(`lock "n"`, "mini:6379: ", "MISCONF cannot persist"), func(w *world, p *process) error {
 			w.Mini.Miniredis().SetError("MISCONF cannot persist")
 			defer w.Mini.Miniredis().SetError("")
-			return errorOf(p.TryLock(w.Ctx, "n"))
+			return expect.ErrorOf(p.TryLock(w.Ctx, "n"))
 		},
 	},
 	"a key of somebody else": {
 		is(rwlock.ErrConflict), says(`lock "n": key holds something else; `, "mini:6379: ", "WRONGTYPE"),
 		func(w *world, p *process) error {
 			w.Command("SET", "fencelock:{n}", "mine")
-			return errorOf(p.Lock(w.Ctx, "n"))
+			return expect.ErrorOf(p.Lock(w.Ctx, "n"))
 		},
 	},
 	"an option": {
 		is(rwlock.ErrOption), says("WithTTL", "1ms", "100ms"),
-		func(w *world, p *process) error { return errorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(time.Millisecond))) },
+		func(w *world, p *process) error {
+			return expect.ErrorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(time.Millisecond)))
+		},
 	},
 	"a locker that is closed": {
 		is(rwlock.ErrClosed), says("locker closed", `lock "n"`),
-		func(w *world, p *process) error { _ = p.Close(); return errorOf(p.Lock(w.Ctx, "n")) },
+		func(w *world, p *process) error { _ = p.Close(); return expect.ErrorOf(p.Lock(w.Ctx, "n")) },
 	},
 	"a locker that is closed under a waiter": {
 		is(rwlock.ErrClosed), says("locker closed", `lock "n"`), func(w *world, p *process) error {
@@ -290,7 +292,7 @@ func TestAReleaseThatIsRefusedForGoodIsNotPending(t *testing.T) {
 // requireTold compares what is told of a release that is not confirmed with whether it goes on.
 func requireTold(t *testing.T, err error, log string, forGood bool) {
 	t.Helper()
-	fails(t, err, rwlock.ErrNoQuorum, `lock "n"`)
+	expect.Fails(t, err, rwlock.ErrNoQuorum, `lock "n"`)
 	require.Equal(t, !forGood, rwlock.Indeterminate(err))
 	for _, text := range []string{err.Error(), log} {
 		if forGood {
@@ -373,7 +375,7 @@ func TestBackgroundReleasesGoOnAfterAnOutage(t *testing.T) {
 		w.Release(p.Take("other", rwlock.Write))
 
 		q.Take("n", rwlock.Write)
-		require.ErrorIs(w, errorOf(p.Lock(w.Soon(100*time.Millisecond), "n")), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(w.Soon(100*time.Millisecond), "n")), rwlock.ErrNotAcquired)
 		w.Pass(50 * time.Millisecond)
 		require.Empty(w, w.Inspect("n").Waiters, "who gave up is out of the queue")
 		start := time.Now()

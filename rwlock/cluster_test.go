@@ -149,7 +149,7 @@ func leftMoving(
 		return p.Stats().Renewed > 3
 	})
 	require.LessOrEqual(w, p.Stats().RenewFailed, uint64(2))
-	require.ErrorIs(w, errorOf(q.TryLock(w.Ctx, name)), rwlock.ErrNotAcquired)
+	require.ErrorIs(w, expect.ErrorOf(q.TryLock(w.Ctx, name)), rwlock.ErrNotAcquired)
 	w.Release(q.Acquire(w.Ctx, name, rwlock.Write).GrantedAfter(held))
 	reader := p.Acquire(w.Ctx, name, rwlock.Read)
 	move.End()
@@ -175,6 +175,6 @@ func TestHandOffsAfterAScriptFlush(t *testing.T) {
 		return !asked
 	}
 	w.Eventually("a hand-off is believed", believed)
-	require.NoError(t, errorOf(cluster.Owner(cluster.Slot("fencelock:{n}")).Command("SCRIPT", "FLUSH")))
+	require.NoError(t, expect.ErrorOf(cluster.Owner(cluster.Slot("fencelock:{n}")).Command("SCRIPT", "FLUSH")))
 	w.Eventually("a hand-off is believed again", believed)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -148,7 +149,7 @@ func TestCompleted(t *testing.T) {
 		require.Equal(w, rwlock.ReasonGone, testkit.As[*rwlock.LostError](w, err).Reason)
 
 		err = lose(func(context.Context) error { return failure })
-		fails(w, err, rwlock.ErrLost, failure)
+		expect.Fails(w, err, rwlock.ErrLost, failure)
 		require.False(w, rwlock.Completed(err))
 
 		err = lose(context.Cause)
@@ -246,7 +247,7 @@ func TestWaitingInsideTheOwnSectionIsRefused(t *testing.T) {
 						err := take(inner, "n")
 						require.ErrorIs(w, err, rwlock.ErrNested, "%s in %s", entry, around)
 						require.NotErrorIs(w, err, rwlock.ErrNotAcquired)
-						fails(w, err, `lock "n" is held for `, "reentrant")
+						expect.Fails(w, err, `lock "n" is held for `, "reentrant")
 					}
 					w.Settle()
 					require.Equal(w, calls, p.Link.Calls("EVALSHA"), "nothing is sent")
@@ -315,7 +316,7 @@ func TestTheEndOfAWaitForOneselfSaysSo(t *testing.T) {
 					}
 				}
 				brief := w.Soon(time.Second)
-				require.ErrorContains(w, errorOf(p.Lock(brief, "n", rwlock.WithMaxWait(time.Millisecond))), question)
+				require.ErrorContains(w, expect.ErrorOf(p.Lock(brief, "n", rwlock.WithMaxWait(time.Millisecond))), question)
 				_, err := q.Lock(brief, "n")
 				require.ErrorIs(w, err, context.DeadlineExceeded)
 				require.NotContains(w, err.Error(), "itself")

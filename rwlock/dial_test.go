@@ -35,7 +35,7 @@ func TestDialWhereNoServerListens(t *testing.T) {
 		"a Cluster": {InitAddress: []string{addr}},
 		"Sentinel":  {InitAddress: []string{addr}, Sentinel: rueidis.SentinelOption{MasterSet: "locks"}},
 	} {
-		err := errorOf(rwlock.Dial("", base))
+		err := expect.ErrorOf(rwlock.Dial("", base))
 		require.ErrorIs(t, err, rwlock.ErrNoQuorum, name)
 		require.ErrorContains(t, err, addr, name)
 	}
@@ -46,7 +46,7 @@ func TestDialRefusesWhatIsNoAddress(t *testing.T) {
 		"": "names a server", "redis://127.0.0.1:6379": "no URL",
 		"localhost": "host:port", "127.0.0.1:99999": "host:port", "127.0.0.1:": "host:port",
 	} {
-		fails(t, errorOf(rwlock.Dial(addr, rueidis.ClientOption{})), rwlock.ErrOption, says)
+		expect.Fails(t, expect.ErrorOf(rwlock.Dial(addr, rueidis.ClientOption{})), rwlock.ErrOption, says)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestDialRefusesOptionsThatCannotBe(t *testing.T) {
 			t.Error(c.option, "dialled")
 			return nil, net.ErrClosed
 		}
-		refused := testkit.As[*rwlock.OptionError](t, errorOf(rwlock.Dial(c.addr, c.base)), c.option)
+		refused := testkit.As[*rwlock.OptionError](t, expect.ErrorOf(rwlock.Dial(c.addr, c.base)), c.option)
 		require.Equal(t, c.option, refused.Option)
 	}
 }
@@ -120,15 +120,15 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 	server.Kill()
 	locker := expect.NoError(rwlock.Open("redis://:later@"+server.Addr()+"/3", testredis.Patience())).In(t)
 	defer func() { require.NoError(t, locker.Close()) }()
-	require.ErrorContains(t, errorOf(locker.TryLock(t.Context(), "a")), "connection refused")
+	require.ErrorContains(t, expect.ErrorOf(locker.TryLock(t.Context(), "a")), "connection refused")
 	server.Restart()
 	for given, refusal := range map[string]string{"wrong": "WRONGPASS", "": "NOAUTH"} {
 		for _, old := range []bool{false, true} {
 			other := testkit.Dial(t, server.Addr(), rueidis.ClientOption{Password: given, AlwaysRESP2: old})
-			fails(t, errorOf(other.Lock(t.Context(), "a")), rwlock.ErrNoQuorum, server.Addr()+": "+refusal)
+			expect.Fails(t, expect.ErrorOf(other.Lock(t.Context(), "a")), rwlock.ErrNoQuorum, server.Addr()+": "+refusal)
 		}
 	}
-	require.ErrorContains(t, errorOf(locker.Lock(t.Context(), "a")), "WRONGPASS")
+	require.ErrorContains(t, expect.ErrorOf(locker.Lock(t.Context(), "a")), "WRONGPASS")
 	admin := dial(t, server.Addr(), rueidis.ClientOption{Password: "right", SelectDB: 3})
 	run := func(args ...string) rueidis.RedisResult {
 		return admin.Do(t.Context(), admin.B().Arbitrary(args...).Build())
@@ -142,7 +142,7 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 
 	node := testredis.StartCluster(t, binary, 0).Nodes()[0]
 	commandOn(t, node, "CONFIG", "SET", "requirepass", "right")
-	err := errorOf(rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{node.Addr()}, Password: "wrong"}))
+	err := expect.ErrorOf(rwlock.Dial("", rueidis.ClientOption{InitAddress: []string{node.Addr()}, Password: "wrong"}))
 	require.ErrorContains(t, err, node.Addr()+": WRONGPASS")
 }
 
@@ -169,8 +169,8 @@ func TestOpen(t *testing.T) {
 		"invalid database number": "redis://:secret@localhost/first", "must be 1 to 128 bytes": plain.Addr(),
 		"invalid port": "redis://:secret@localhost:port",
 	} {
-		err := errorOf(rwlock.Open(addr, rwlock.WithPrefix(strings.Repeat("p", 129))))
-		fails(t, err, rwlock.ErrOption, says)
+		err := expect.ErrorOf(rwlock.Open(addr, rwlock.WithPrefix(strings.Repeat("p", 129))))
+		expect.Fails(t, err, rwlock.ErrOption, says)
 		require.NotContains(t, err.Error(), "secret")
 	}
 }
@@ -184,9 +184,9 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 	for says, addr := range map[string]string{
 		"is a sentinel": sentinel.Sentinels()[0].Addr(), "is a node of a Cluster": node.Addr(),
 	} {
-		err := errorOf(rwlock.Dial(addr, rueidis.ClientOption{}))
+		err := expect.ErrorOf(rwlock.Dial(addr, rueidis.ClientOption{}))
 		require.Equal(t, "addr", testkit.As[*rwlock.OptionError](t, err).Option)
-		fails(t, err, addr, says, "base.InitAddress")
+		expect.Fails(t, err, addr, says, "base.InitAddress")
 	}
 
 	// Servers that the options name are of the kind that the options say, or the error says what to do instead.
@@ -200,15 +200,15 @@ func TestDialRefusesAnAddressThatIsNoServerOfItsOwn(t *testing.T) {
 		"name the master that they watch":     {InitAddress: sentinels},
 		"leave base.Sentinel.MasterSet empty": {InitAddress: plain, Sentinel: rueidis.SentinelOption{MasterSet: "m"}},
 	} {
-		err := errorOf(rwlock.Dial("", base))
+		err := expect.ErrorOf(rwlock.Dial("", base))
 		require.Equal(t, "base.InitAddress", testkit.As[*rwlock.OptionError](t, err, says).Option)
-		fails(t, err, says, base.InitAddress[0])
+		expect.Fails(t, err, says, base.InitAddress[0])
 	}
 
 	// rueidis takes a Cluster that a user may not ask for its slots for one server.
 	commandOn(t, node, "ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all", "-cluster")
 	limited := rueidis.ClientOption{InitAddress: []string{node.Addr()}, Username: "locks", Password: "secret"}
-	fails(t, errorOf(rwlock.Dial("", limited)), rwlock.ErrOption, "CLUSTER SLOTS")
+	expect.Fails(t, expect.ErrorOf(rwlock.Dial("", limited)), rwlock.ErrOption, "CLUSTER SLOTS")
 }
 
 // redisBinary returns the binary of a Redis. See testredis.Require.

@@ -93,7 +93,7 @@ func TestAnEvictingServerIsToldAtFirstUse(t *testing.T) {
 							require.NotContains(w, err.Error(), c.policy)
 							continue
 						}
-						fails(w, err, "gone: ", "maxmemory-policy is "+c.policy)
+						expect.Fails(w, err, "gone: ", "maxmemory-policy is "+c.policy)
 						require.Equal(w, p.Proxies[0].Addr(), testkit.As[*rwlock.NodeError](w, err).Addr)
 					}
 					require.NoError(w, p.Close()) // the answers have been read
@@ -294,7 +294,7 @@ func TestPingOverAQuorum(t *testing.T) {
 	require.Equal(t, 2, testkit.As[*rwlock.NodeError](t, err).Index)
 	require.ErrorContains(t, err, addrs[2])
 	w.Servers[0].Kill()
-	fails(t, l.Ping(t.Context()), rwlock.ErrNoQuorum, addrs[0], addrs[2])
+	expect.Fails(t, l.Ping(t.Context()), rwlock.ErrNoQuorum, addrs[0], addrs[2])
 }
 
 func folderOf(t *testing.T, server *testredis.Server) string {
@@ -380,16 +380,17 @@ func TestWrapRefuses(t *testing.T) {
 			return rwlock.Wrap(client, func(rueidis.Client) rueidis.Client { return nil })
 		},
 	} {
-		require.ErrorIs(t, errorOf(f()), rwlock.ErrOption, name)
+		require.ErrorIs(t, expect.ErrorOf(f()), rwlock.ErrOption, name)
 	}
 	require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), "it stays as it was")
 
 	// Wrapped twice, and closed by either end.
 	twice := expect.NoError(rwlock.Wrap(expect.NoError(rwlock.Wrap(client, same)).In(t), same)).In(t)
 	locker := expect.NoError(rwlock.New(twice)).In(t)
-	require.NoError(t, errorOf(locker.Lock(t.Context(), "n")))
+	require.NoError(t, expect.ErrorOf(locker.Lock(t.Context(), "n")))
 	client.Close()
-	require.ErrorIs(t, errorOf(locker.Lock(t.Context(), "m")), rwlock.ErrNoQuorum, "a closed client ends the waiting")
+	err := expect.ErrorOf(locker.Lock(t.Context(), "m"))
+	require.ErrorIs(t, err, rwlock.ErrNoQuorum, "a closed client ends the waiting")
 	require.NoError(t, locker.Close())
 	twice.Close()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -42,7 +43,7 @@ func TestF02AcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
 	testkit.Each(t, map[string]func(w *world, p *process){
 		"asked again, granted, released": func(w *world, p *process) { w.Release(p.Take("n", rwlock.Write)) },
 		"tried once, unknown": func(w *world, p *process) {
-			require.True(w, rwlock.Indeterminate(errorOf(p.TryLock(w.Ctx, "n"))))
+			require.True(w, rwlock.Indeterminate(expect.ErrorOf(p.TryLock(w.Ctx, "n"))))
 		},
 	}, func(t *testing.T, use func(*world, *process)) {
 		for _, late := range []time.Duration{7 * time.Second, 9 * time.Second, 11 * time.Second} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -47,14 +48,14 @@ var waysOut = []struct {
 		w.Release(held)
 	}},
 	{"cancelled before it began", func(w *world, p, _ *process) {
-		require.ErrorIs(w, errorOf(p.Lock(ended(w.Ctx), "n")), context.Canceled)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(ended(w.Ctx), "n")), context.Canceled)
 	}},
 	{"refused for its options", func(w *world, p, _ *process) {
-		require.ErrorIs(w, errorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(0))), rwlock.ErrOption)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(0))), rwlock.ErrOption)
 	}},
 	{"refused by the server", func(w *world, p, _ *process) {
 		w.Command("SADD", "fencelock:{n}", "foreign")
-		require.ErrorIs(w, errorOf(p.Lock(w.Ctx, "n")), rwlock.ErrConflict)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(w.Ctx, "n")), rwlock.ErrConflict)
 		w.Command("DEL", "fencelock:{n}")
 	}},
 	{"expired", func(w *world, p, _ *process) {

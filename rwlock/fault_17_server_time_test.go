@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -34,7 +35,7 @@ func TestF17JumpForwardIsALoss(t *testing.T) {
 			require.Error(w, ctx.Err(), "known within a second to those who do not ask")
 			require.ErrorAs(w, context.Cause(ctx), &lost)
 			require.Equal(w, rwlock.ReasonPaused, lost.Reason)
-			fails(w, lost, `"watched"`, "paused")
+			expect.Fails(w, lost, `"watched"`, "paused")
 			require.EqualValues(w, 2, p.Stats().Lost.Total())
 			w.OnlyTokensLeft() // what was lost is given back all the same
 		}

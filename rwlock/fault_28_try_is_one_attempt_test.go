@@ -80,7 +80,7 @@ func TestF28LockOutlastsTrouble(t *testing.T) {
 		w.Pass(time.Millisecond)
 		err := bounded.Failed()
 		require.Equal(w, long, bounded.At.Sub(start))
-		fails(w, err, rwlock.ErrNoQuorum, context.DeadlineExceeded)
+		expect.Fails(w, err, rwlock.ErrNoQuorum, context.DeadlineExceeded)
 		require.True(w, unbounded.IsWaiting())
 
 		trouble.end(w, p)

@@ -3,7 +3,6 @@ package rwlock_test
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
@@ -105,14 +104,6 @@ func lockerOf(t testing.TB, client rueidis.Client, opts ...rwlock.Option) *rwloc
 	return locker
 }
 
-// errorOf is the error of a call, beside which it returns nothing.
-func errorOf[T any](got T, err error) error {
-	if err != nil && !reflect.ValueOf(&got).Elem().IsZero() {
-		panic(fmt.Sprintf("%v beside an error: %v", got, err))
-	}
-	return err
-}
-
 // ended is a context that is over.
 func ended(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
@@ -211,16 +202,4 @@ func fenceOf(w *world, ctx context.Context, name string) fencing.Fence {
 	fence, ok := fencing.FromContext(ctx, name)
 	require.True(w, ok)
 	return fence
-}
-
-// fails checks that the error is each of those, or that its text has each of those.
-func fails(t testing.TB, err error, want ...any) {
-	t.Helper()
-	for _, one := range want {
-		if target, is := one.(error); is {
-			require.ErrorIs(t, err, target)
-		} else {
-			require.ErrorContains(t, err, one.(string))
-		}
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -63,7 +64,7 @@ func TestAnUpgradeThatIsGivenUpKeepsTheReadLock(t *testing.T) {
 		began := time.Now()
 		err := limited.Upgrade(w.Ctx)
 		require.Equal(w, 3*time.Second, time.Since(began))
-		fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait limit of 3s")
+		expect.Fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait limit of 3s")
 		token := limited.Token()
 		w.Release(other)
 		w.Pass(3 * w.TTL)
@@ -134,7 +135,7 @@ func TestAConversionOfAHoldThatIsGoneIsALoss(t *testing.T) {
 					require.ErrorIs(w, err, rwlock.ErrNotAcquired)
 					return
 				}
-				fails(w, err, rwlock.ErrLost, "gone")
+				expect.Fails(w, err, rwlock.ErrLost, "gone")
 				require.ErrorIs(w, lease.Err(), rwlock.ErrLost)
 			})
 		}

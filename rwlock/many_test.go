@@ -143,7 +143,7 @@ func TestRefusedSeveralLocksAreOneCommand(t *testing.T) {
 		wants := rwlock.Writes("z", "m", "a")
 		for range 2 { // the server learns the script
 			p.Link.ResetCalls()
-			err := errorOf(p.TryLockAll(w.Ctx, wants))
+			err := expect.ErrorOf(p.TryLockAll(w.Ctx, wants))
 			refused := testkit.As[*rwlock.AcquireError](w, err)
 			require.Equal(w, "m", refused.Name)
 			require.Equal(w, held.Owner(), refused.Holder.Owner)
@@ -227,7 +227,7 @@ func TestNothingIsKeptOfACallThatFails(t *testing.T) {
 	testkit.Each(t, map[string]failure{
 		"the end of ctx": {nil, func(x *waiting) { x.cancel(errEnough) }, func(x *waiting, err error) {
 			require.Equal(x.w, "b", testkit.As[*rwlock.AcquireError](x.w, err).Name)
-			fails(x.w, err, errEnough, context.Canceled)
+			expect.Fails(x.w, err, errEnough, context.Canceled)
 		}},
 		"WithMaxWait": {with(rwlock.WithMaxWait(time.Second)), passes, func(x *waiting, err error) {
 			require.ErrorContains(x.w, err, "WithMaxWait limit of 1s reached")
@@ -306,8 +306,8 @@ func nestedWaitsKeepTheOrder(w *world, outside rwlock.Mode) {
 
 	held := q.Take("a", rwlock.Write)
 	for _, wants := range earlier {
-		err := errorOf(p.LockAll(ctx, wants, rwlock.WithMaxWait(time.Second)))
-		fails(w, err, rwlock.ErrLockOrder, `lock "a" is not free, and the section that ctx comes from holds lock "m"`)
+		err := expect.ErrorOf(p.LockAll(ctx, wants, rwlock.WithMaxWait(time.Second)))
+		expect.Fails(w, err, rwlock.ErrLockOrder, `lock "a" is not free, and the section that ctx comes from holds lock "m"`)
 	}
 	w.Eventually("z is given back", func() bool { return isFree(w, "z") })
 	w.Release(held)
@@ -321,9 +321,9 @@ func nestedWaitsKeepTheOrder(w *world, outside rwlock.Mode) {
 	for _, wants := range [][]rwlock.Want{
 		rwlock.Writes("m"), rwlock.Writes("a", "m"), append(rwlock.Reads("z"), rwlock.Writes("m")...),
 	} {
-		require.ErrorIs(w, errorOf(p.LockAll(ctx, wants)), rwlock.ErrNested)
-		require.ErrorIs(w, errorOf(p.TryLockAll(ctx, wants)), rwlock.ErrNotAcquired)
-		require.ErrorIs(w, errorOf(p.LockAll(ctx, append(rwlock.Writes("a"), rwlock.Reads("m")...))), rwlock.ErrNested)
+		require.ErrorIs(w, expect.ErrorOf(p.LockAll(ctx, wants)), rwlock.ErrNested)
+		require.ErrorIs(w, expect.ErrorOf(p.TryLockAll(ctx, wants)), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(p.LockAll(ctx, append(rwlock.Writes("a"), rwlock.Reads("m")...))), rwlock.ErrNested)
 	}
 	w.Release(outer)
 	held = q.Take("a", rwlock.Write)
@@ -361,7 +361,7 @@ func TestSeveralLocksRefuse(t *testing.T) {
 					return nil, p.DoAll(ctx, wants, fn, opts...)
 				},
 			} {
-				refusedOption(w.T, errorOf(take(w.Ctx, c.wants, c.options...)), c.option, c.value, c.rule)
+				refusedOption(w.T, expect.ErrorOf(take(w.Ctx, c.wants, c.options...)), c.option, c.value, c.rule)
 			}
 		}
 		refusedOption(w.T, p.DoAll(w.Ctx, rwlock.Writes("a"), nil), "fn", "nil", "must be a function")
@@ -502,7 +502,7 @@ func TestAttemptsThatAreGivenBackAreNotReported(t *testing.T) {
 		acquired, events := p.Stats().Acquired, len(trace.Events())
 		held := q.Take("b", rwlock.Write)
 		for range 3 {
-			require.ErrorIs(w, errorOf(p.TryLockAll(w.Ctx, rwlock.Writes("a", "b", "c"))), rwlock.ErrNotAcquired)
+			require.ErrorIs(w, expect.ErrorOf(p.TryLockAll(w.Ctx, rwlock.Writes("a", "b", "c"))), rwlock.ErrNotAcquired)
 		}
 		w.Settle()
 		require.Equal(w, acquired, p.Stats().Acquired)
@@ -534,6 +534,7 @@ func TestAttemptsThatAreGivenBackAreNotReported(t *testing.T) {
 
 // A lock that ends while the call asks for the rest ends the call: it never returns a lease that is over.
 func TestNoCallReturnsALostLock(t *testing.T) {
+	t.Parallel() // it computes while others wait
 	const way, limit = 50 * time.Millisecond, time.Second
 	outcomes := map[bool]int{}
 	for freed := limit - 6*way; freed < limit+2*way; freed += way / 5 {
@@ -566,9 +567,9 @@ func TestTryAllOfARedisThatDoesNotAnswer(t *testing.T) {
 		p.WarmUp()
 		w.Settle()
 		w.Mini.Freeze()
-		require.ErrorIs(w, errorOf(p.TryLock(w.Ctx, "a")), rwlock.ErrNoQuorum)
+		require.ErrorIs(w, expect.ErrorOf(p.TryLock(w.Ctx, "a")), rwlock.ErrNoQuorum)
 		begun := time.Now()
-		fails(w, errorOf(p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))), rwlock.ErrNoQuorum, "not retried yet")
+		expect.Fails(w, expect.ErrorOf(p.TryLockAll(w.Ctx, rwlock.Writes("a", "b"))), rwlock.ErrNoQuorum, "not retried yet")
 		require.Zero(w, time.Since(begun))
 		w.Mini.Thaw()
 		w.Pass(time.Second)

@@ -110,12 +110,12 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 			},
 			"a waiter that gave up": func(p *process) {
 				held := w.Process().Take("n", rwlock.Write)
-				require.Error(w, errorOf(p.Lock(w.Soon(time.Second), "n", minimum)))
+				require.Error(w, expect.ErrorOf(p.Lock(w.Soon(time.Second), "n", minimum)))
 				w.Release(held)
 			},
 			"an answer that came too late": func(p *process) {
 				p.Link.DelayDir(testredis.ToClient, 3*time.Second)
-				require.Error(w, errorOf(p.Lock(w.Soon(2*time.Second), "n", minimum)))
+				require.Error(w, expect.ErrorOf(p.Lock(w.Soon(2*time.Second), "n", minimum)))
 				p.Link.DelayDir(testredis.ToClient, 0)
 				w.Pass(2 * time.Second)
 			},
@@ -126,7 +126,7 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 				q.Link.Deny(answering("OOM command not allowed", func(cmd []string) bool {
 					return w.ScriptOf(cmd) == scripts.Release && testkit.HoldsOf(cmd)[0] == ticket.Hold
 				}))
-				require.ErrorContains(w, errorOf(q.Adopt(w.Ctx, ticket, minimum)), "it can be adopted again")
+				require.ErrorContains(w, expect.ErrorOf(q.Adopt(w.Ctx, ticket, minimum)), "it can be adopted again")
 				w.Settle()
 				require.NoError(w, giveBack(p.Adopt(w.Ctx, ticket)))
 			},
@@ -147,7 +147,7 @@ func TestMinHoldLeavesNothingElse(t *testing.T) {
 func requireNoMinimum(w *world, what string) {
 	w.Helper()
 	w.Settle()
-	require.NoError(w, errorOf(w.Process().TryLock(w.Ctx, "n", rwlock.WithMaxHold(time.Millisecond))), what)
+	require.NoError(w, expect.ErrorOf(w.Process().TryLock(w.Ctx, "n", rwlock.WithMaxHold(time.Millisecond))), what)
 	w.Pass(time.Second)
 }
 
@@ -158,8 +158,8 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 		for name, act := range map[string]func(p *process){
 			"several locks of which one is taken": func(p *process) {
 				held := w.Process().Take("z", rwlock.Write)
-				require.Error(w, errorOf(p.TryLockAll(w.Ctx, rwlock.Writes("n", "z"), minimum)))
-				require.Error(w, errorOf(p.LockAll(w.Soon(2*time.Second), rwlock.Writes("n", "z"), minimum)))
+				require.Error(w, expect.ErrorOf(p.TryLockAll(w.Ctx, rwlock.Writes("n", "z"), minimum)))
+				require.Error(w, expect.ErrorOf(p.LockAll(w.Soon(2*time.Second), rwlock.Writes("n", "z"), minimum)))
 				w.Release(held)
 			},
 			"one of several locks at its limit, while another is waited for": func(p *process) {
@@ -197,7 +197,7 @@ func TestMinHoldOfSeveralLocksThatFail(t *testing.T) {
 				owner := reentrant.WithOwner(w.Ctx)
 				a := w.Process().Take("a", rwlock.Write)
 				c := w.Call(owner, func(ctx context.Context) error {
-					return errorOf(nested.LockAll(ctx, rwlock.Writes("a", "n"), minimum, rwlock.WithMaxWait(2*w.TTL)))
+					return expect.ErrorOf(nested.LockAll(ctx, rwlock.Writes("a", "n"), minimum, rwlock.WithMaxWait(2*w.TTL)))
 				})
 				w.UntilWaiting("a", 1)
 				n := expect.NoError(nested.RLock(owner, "n")).In(w) // which a write cannot nest in
@@ -242,7 +242,7 @@ func TestMinHoldOfAReentrantOwner(t *testing.T) {
 			return nil
 		}, rwlock.WithMinHold(time.Hour)))
 		require.True(w, w.Inspect("n").Holders[0].Ended)
-		require.ErrorIs(w, errorOf(nested.TryLock(owner, "n")), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(nested.TryLock(owner, "n")), rwlock.ErrNotAcquired)
 		require.False(w, expect.NoError(nested.TryDo(w.Ctx, "n", func(context.Context) error { return nil })).In(w))
 	}))
 }

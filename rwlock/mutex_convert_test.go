@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -260,7 +261,7 @@ func TestAnUpgradeWhoseNewHoldIsLost(t *testing.T) {
 			}
 		}
 		err := upgrade.Result()
-		fails(w, err, c.want, c.because)
+		expect.Fails(w, err, c.want, c.because)
 		require.NotErrorIs(w, err, context.Canceled)
 		require.NotErrorIs(w, err, rwlock.ErrLost)
 		require.Equal(w, token, mu.Token())

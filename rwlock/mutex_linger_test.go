@@ -137,6 +137,7 @@ func TestCloseEndsLingering(t *testing.T) {
 // A goroutine that wants a lock that lingers for readers gives up, at whatever step of its call, while another client
 // comes to wait for the lock, or the lease ends: nothing lingers on.
 func TestLingeringEndsBesideAGoroutineThatGivesUp(t *testing.T) {
+	t.Parallel() // it computes while others wait
 	testkit.Each(t, map[string]func(w *world, p, q *process) *pending{
 		"another client waits": func(w *world, _, q *process) *pending {
 			other := q.Acquire(w.Ctx, "n", rwlock.Write)
@@ -258,7 +259,7 @@ func TestASingleAttemptWaitsForTheEndOfLingering(t *testing.T) {
 		"at the end of the time, with other options": {linger, plain},
 		"with other options":                         {linger / 2, plain},
 		"without an RWMutex, at the end of the time": {linger, func(p *process) func(context.Context) error {
-			return func(ctx context.Context) error { return errorOf(p.TryLock(ctx, "n")) }
+			return func(ctx context.Context) error { return expect.ErrorOf(p.TryLock(ctx, "n")) }
 		}},
 	}, func(w *world, c attempt) {
 		p := w.Process()

@@ -33,7 +33,7 @@ func TestRWMutexStaysWithWhoeverLostIt(t *testing.T) {
 		require.Equal(w, lost, mu.Token())
 		require.ErrorIs(w, mu.Context(w.Ctx).Err(), context.Canceled, "the context of a lock that was lost has ended")
 		require.ErrorIs(w, mu.TryLock(w.Ctx), rwlock.ErrNotAcquired)
-		fails(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired, "has not unlocked it")
+		expect.Fails(w, mu.TryRLock(w.Ctx), rwlock.ErrNotAcquired, "has not unlocked it")
 
 		loss := w.Loss(mu.Unlock(w.Ctx))
 		require.Equal(w, rwlock.ReasonMaxHold, loss.Reason)
@@ -87,7 +87,7 @@ func TestAMissingUnlockAfterALossConcernsItsProcessOnly(t *testing.T) {
 		w.UntilClosed(mu.Context(w.Ctx).Done())
 
 		err := w.Call(w.Soon(w.TTL), mu.Lock).Result()
-		fails(w, err, rwlock.ErrNotAcquired, context.DeadlineExceeded)
+		expect.Fails(w, err, rwlock.ErrNotAcquired, context.DeadlineExceeded)
 		require.NotErrorIs(w, err, rwlock.ErrLost, "it was another goroutine that lost it")
 		require.ErrorContains(w, err, "has not unlocked it")
 
@@ -273,7 +273,7 @@ func TestALimitThatIsReachedWhileTheLockIsUnlocked(t *testing.T) {
 		require.NoError(w, next.Result())
 		w.Settle()
 		require.NoError(w, context.Cause(mu.Context(w.Ctx)))
-		require.ErrorIs(w, errorOf(q.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(q.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 		require.NoError(w, mu.Unlock(w.Ctx))
 		w.OnlyTokensLeft()
 	})

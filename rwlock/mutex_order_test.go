@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -72,7 +73,7 @@ func TestMaxWaitSpansTheWholeWaiting(t *testing.T) {
 		for _, l := range []*testkit.Call{next, behind} {
 			err := l.Result()
 			require.Equal(w, limit, time.Since(began))
-			fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait limit of 5s")
+			expect.Fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait limit of 5s")
 			require.NotErrorIs(w, err, context.DeadlineExceeded)
 			require.Equal(w, limit, testkit.As[*rwlock.AcquireError](w, err).Waited)
 		}
@@ -88,7 +89,7 @@ func TestCloseFailsTheWaitersOfAnRWMutex(t *testing.T) {
 		waiting := []*testkit.Call{w.Call(w.Ctx, mu.Lock), w.Call(w.Ctx, mu.RLock)}
 		require.NoError(w, p.Close())
 		for _, l := range waiting {
-			fails(w, l.Result(), rwlock.ErrClosed, `"n"`)
+			expect.Fails(w, l.Result(), rwlock.ErrClosed, `"n"`)
 		}
 		require.NoError(w, mu.Unlock(w.Ctx))
 		allFail(w, rwlock.ErrClosed, mu.Lock, mu.TryRLock)
@@ -492,6 +493,7 @@ func blockOf(w *world) int {
 	var hold string
 	var expiry, since, first, last int
 	fields := w.Command("HMGET", "fencelock:{n}", "w", "t").([]any)
-	require.NoError(w, errorOf(fmt.Sscan(fmt.Sprintln(fields...), &hold, &expiry, &since, &first, &last)), "%q", fields)
+	_, err := fmt.Sscan(fmt.Sprintln(fields...), &hold, &expiry, &since, &first, &last)
+	require.NoError(w, err, "%q", fields)
 	return last - first + 1
 }

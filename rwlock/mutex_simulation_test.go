@@ -40,6 +40,7 @@ func TestSimulatedSharedHolds(t *testing.T) {
 
 // The same on a server with a durable log, which may stand still or be replaced by one that has what the log had.
 func TestSimulatedSharedHoldsOnADurableLog(t *testing.T) {
+	t.Parallel() // it computes while others wait
 	for seed := *sharedFrom; seed < *sharedFrom+(*sharedSeeds+1)/2; seed++ {
 		subtestInFakeTime(t, fmt.Sprint("seed ", seed), func(w *world) {
 			w.Opts = append(w.Opts, rwlock.WithConfirmedHandOff())

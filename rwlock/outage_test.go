@@ -123,7 +123,7 @@ func TestAClosedClientEndsTheWaiting(t *testing.T) {
 			}
 			for _, a := range waiting {
 				closed := time.Now()
-				fails(w, a.Failed(), rwlock.ErrNoQuorum, rueidis.ErrClosing, "the client of this locker was closed")
+				expect.Fails(w, a.Failed(), rwlock.ErrNoQuorum, rueidis.ErrClosing, "the client of this locker was closed")
 				w.RequireLess(a.At.Sub(closed), w.Refresh()+time.Millisecond, "one refresh at the most")
 			}
 			err := mine.Release(w.Ctx)

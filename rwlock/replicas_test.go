@@ -45,6 +45,7 @@ func holders(t *testing.T, l *rwlock.Locker, name string) int {
 }
 
 func TestTooFewReplicasRefuseAGrant(t *testing.T) {
+	t.Parallel() // a frozen replica is waited for
 	master, replica := withReplica(t)
 	replica.Freeze()
 	defer replica.Thaw()
@@ -134,13 +135,14 @@ func TestARenewalCountsOnceTheReplicaHasIt(t *testing.T) {
 
 // What needs no replica does not wait for one: neither a queue, nor a release.
 func TestWithoutReplicasNobodyWaitsForThem(t *testing.T) {
+	t.Parallel() // servers start and are waited for
 	master, replica := withReplica(t)
 	plain := replicated(t, master.Addr(), 0)
 	replica.Freeze()
 	defer replica.Thaw()
 	lease := expect.NoError(plain.Lock(t.Context(), "n")).In(t)
 	l := replicated(t, master.Addr(), 1)
-	require.ErrorIs(t, errorOf(l.TryLock(t.Context(), "n")), rwlock.ErrNotAcquired, "a refusal needs no replica")
+	require.ErrorIs(t, expect.ErrorOf(l.TryLock(t.Context(), "n")), rwlock.ErrNotAcquired, "a refusal needs no replica")
 	require.NoError(t, lease.Release(t.Context()))
 }
 
@@ -195,7 +197,7 @@ func TestReplicasOfAShardConfirmItsLocks(t *testing.T) {
 			lockedOnReplica(t, c, l, name)
 			continue
 		}
-		require.ErrorIs(t, errorOf(l.TryLock(t.Context(), name)), rwlock.ErrReplicas)
+		require.ErrorIs(t, expect.ErrorOf(l.TryLock(t.Context(), name)), rwlock.ErrReplicas)
 	}
 }
 
@@ -454,7 +456,7 @@ func TestABreakThatAFailoverLoses(t *testing.T) {
 			require.Equal(t, hold, state.Holders[0].Hold)
 			require.False(t, state.Holders[0].Broken)
 			require.NoError(t, lease.Err())
-			require.Error(t, errorOf(other.TryLock(w.Ctx, "n")))
+			require.Error(t, expect.ErrorOf(other.TryLock(w.Ctx, "n")))
 			holder.Restore(0)
 			hears := w.Call(w.Ctx, func(ctx context.Context) error {
 				for lease.Err() == nil {

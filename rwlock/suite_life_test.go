@@ -65,8 +65,7 @@ func withoutRenewal(w *world) {
 
 func renewedForLong(w *world) {
 	p, q := w.Process(), w.Process()
-	first := p.Take("n", rwlock.Read)
-	second := p.Take("n", rwlock.Read)
+	first, second := p.Take("n", rwlock.Read), p.Take("n", rwlock.Read)
 	deadline := first.Deadline()
 	next := q.Queue("n", rwlock.Write)
 	ttls := time.Duration(3)
@@ -335,13 +334,13 @@ func refusedName(w *world) {
 	} {
 		mu := p.RWMutex(name)
 		for entry, call := range map[string]func() error{
-			"Lock":         func() error { return errorOf(p.Lock(w.Ctx, name)) },
-			"TryLock":      func() error { return errorOf(p.TryLock(w.Ctx, name)) },
-			"RLock":        func() error { return errorOf(p.RLock(w.Ctx, name)) },
-			"TryRLock":     func() error { return errorOf(p.TryRLock(w.Ctx, name)) },
+			"Lock":         func() error { return expect.ErrorOf(p.Lock(w.Ctx, name)) },
+			"TryLock":      func() error { return expect.ErrorOf(p.TryLock(w.Ctx, name)) },
+			"RLock":        func() error { return expect.ErrorOf(p.RLock(w.Ctx, name)) },
+			"TryRLock":     func() error { return expect.ErrorOf(p.TryRLock(w.Ctx, name)) },
 			"Do":           func() error { return p.Do(w.Ctx, name, run) },
 			"RDo":          func() error { return p.RDo(w.Ctx, name, run) },
-			"Inspect":      func() error { return errorOf(p.Inspect(w.Ctx, name)) },
+			"Inspect":      func() error { return expect.ErrorOf(p.Inspect(w.Ctx, name)) },
 			"RWMutex.Lock": func() error { return mu.Lock(w.Ctx) },
 			"RWMutex.RTry": func() error { return mu.TryRLock(w.Ctx) },
 		} {
@@ -359,8 +358,7 @@ func refusedName(w *world) {
 
 func prefixes(w *world) {
 	p, q, r := w.Process(), w.Process(rwlock.WithPrefix("team:blue")), w.Process(rwlock.WithPrefix("team:blue"))
-	one := p.Take("n", rwlock.Write)
-	two := q.Take("n", rwlock.Write)
+	one, two := p.Take("n", rwlock.Write), q.Take("n", rwlock.Write)
 	next := r.Acquire(w.Ctx, "n", rwlock.Write)
 	w.Eventually("one waits", func() bool {
 		s, err := q.Inspect(w.Ctx, "n")

@@ -65,6 +65,7 @@ func TestSuite(t *testing.T) {
 	t.Parallel() // on real servers most of the time is waiting
 	for _, p := range testkit.Places(t) {
 		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
 			for _, c := range suite {
 				t.Run(c.name, func(t *testing.T) { t.Parallel(); p.Enter(t, observed(c.test)) })
 			}
@@ -128,7 +129,7 @@ func startLockedDown(t *testing.T, binary string) testredis.Deployment {
 		aclLine(t, aclOne), {"ACL", "SETUSER", "locks", "~team:blue:*", "&team:blue:c:*"}, // the suite's other prefix
 		{"ACL", "SETUSER", "locks", "+scan"}, // List is for operators
 	} {
-		require.NoError(t, errorOf(s.Command(line...)))
+		require.NoError(t, expect.ErrorOf(s.Command(line...)))
 	}
 	t.Cleanup(func() { require.Empty(t, expect.NoError(s.Command("ACL", "LOG")).In(t), "refused commands") })
 	return s
@@ -204,7 +205,7 @@ func writerHoldsReadersBack(w *world) {
 	p, q := w.Process(), w.Process()
 	reader := p.Take("n", rwlock.Read)
 	writer := q.Queue("n", rwlock.Write)
-	require.ErrorIs(w, errorOf(p.TryRLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
+	require.ErrorIs(w, expect.ErrorOf(p.TryRLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 	late := p.Queue("n", rwlock.Read)
 	w.Release(writer.GrantedAfter(reader))
 	w.Release(late.Granted())
@@ -292,7 +293,7 @@ func contextEndsWaiting(w *world) {
 
 	cancel(reason)
 	err := leaves.Failed()
-	fails(w, err, rwlock.ErrNotAcquired, context.Canceled, reason, reason.Error())
+	expect.Fails(w, err, rwlock.ErrNotAcquired, context.Canceled, reason, reason.Error())
 	require.NotErrorIs(w, err, rwlock.ErrNoQuorum)
 	e := testkit.As[*rwlock.AcquireError](w, err)
 	require.NotNil(w, e.Holder)
@@ -308,7 +309,7 @@ func endedContext(w *world) {
 	p := w.Process()
 	for _, mode := range bothModes {
 		err := p.Acquire(ended(w.Ctx), "n", mode).Failed()
-		fails(w, err, context.Canceled, rwlock.ErrNotAcquired)
+		expect.Fails(w, err, context.Canceled, rwlock.ErrNotAcquired)
 		require.False(w, rwlock.Indeterminate(err))
 	}
 	require.Zero(w, p.Link.Calls("EVALSHA")+p.Link.Calls("EVAL"))
@@ -322,7 +323,7 @@ func maxWait(w *world) {
 	start := time.Now()
 	a := q.Acquire(w.Ctx, "n", rwlock.Write, rwlock.WithMaxWait(limit))
 	err := a.Failed()
-	fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait", limit.String())
+	expect.Fails(w, err, rwlock.ErrNotAcquired, "WithMaxWait", limit.String())
 	require.GreaterOrEqual(w, testkit.As[*rwlock.AcquireError](w, err).Waited, limit)
 	if w.Mini != nil {
 		require.Equal(w, limit, a.At.Sub(start))
@@ -396,8 +397,7 @@ func withoutMasters(s rwlock.State) rwlock.State {
 func statsCount(w *world) {
 	p, q := w.Process(), w.Process()
 	require.Equal(w, rwlock.Stats{}, p.Stats())
-	a := p.Take("a", rwlock.Write)
-	b := p.Take("b", rwlock.Read)
+	a, b := p.Take("a", rwlock.Write), p.Take("b", rwlock.Read)
 	require.Equal(w, rwlock.Stats{Held: 2, Acquired: 2}, p.Stats())
 
 	waiting := q.Queue("a", rwlock.Write)
@@ -416,7 +416,7 @@ func statsCount(w *world) {
 	} else {
 		require.Positive(w, renewed) // a third of the TTL may have gone by
 	}
-	require.ErrorIs(w, errorOf(p.TryLock(w.Ctx, "a")), rwlock.ErrNotAcquired)
+	require.ErrorIs(w, expect.ErrorOf(p.TryLock(w.Ctx, "a")), rwlock.ErrNotAcquired)
 	w.FlushAll()
 	w.UntilOver(b)
 	w.UntilOver(handed)
@@ -448,7 +448,7 @@ func closeEndsAll(w *world) {
 	w.Release(next.Granted(), other)
 	for _, mode := range bothModes {
 		require.ErrorIs(w, p.Acquire(w.Ctx, "a", mode).Failed(), rwlock.ErrClosed)
-		require.ErrorIs(w, errorOf(p.Try("a", mode)), rwlock.ErrClosed)
+		require.ErrorIs(w, expect.ErrorOf(p.Try("a", mode)), rwlock.ErrClosed)
 	}
 	require.NoError(w, p.Close(), "again")
 	require.Zero(w, p.Stats().Held+p.Stats().Waiting)
@@ -528,8 +528,8 @@ func severalTogether(w *world) {
 		require.Equal(w, names[i], lease.Name(), "the order of the caller")
 		require.Equal(w, rwlock.Write, lease.Mode())
 		require.Equal(w, lease.Fence(), fenceOf(w, ctx, names[i]))
-		require.ErrorIs(w, errorOf(q.TryLock(w.Ctx, names[i])), rwlock.ErrNotAcquired)
-		require.ErrorIs(w, errorOf(p.Lock(ctx, names[i])), rwlock.ErrNested)
+		require.ErrorIs(w, expect.ErrorOf(q.TryLock(w.Ctx, names[i])), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(ctx, names[i])), rwlock.ErrNested)
 	}
 	require.NoError(w, all.Err())
 	require.NoError(w, ctx.Err())

@@ -54,10 +54,10 @@ func TestEachAcquisitionThatGivesUpIsReportedOnce(t *testing.T) {
 // What is refused before it begins, nests, or is served within the process has no end of its own.
 func TestWhatIsNoAcquisitionIsNotReported(t *testing.T) {
 	inFakeTime(t, withTrace(func(w *world, p *process, d *testkit.Trace) {
-		require.ErrorIs(w, errorOf(p.Lock(w.Ctx, "")), rwlock.ErrOption)
-		require.ErrorIs(w, errorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(1))), rwlock.ErrOption)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(w.Ctx, "")), rwlock.ErrOption)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(w.Ctx, "n", rwlock.WithTTL(1))), rwlock.ErrOption)
 		require.NoError(w, p.Do(w.Ctx, "n", func(ctx context.Context) error {
-			require.ErrorIs(w, errorOf(p.Lock(ctx, "n")), rwlock.ErrNested)
+			require.ErrorIs(w, expect.ErrorOf(p.Lock(ctx, "n")), rwlock.ErrNested)
 			return nil
 		}))
 		nested := reentrant.New(p.Locker)
@@ -94,7 +94,7 @@ func TestEventsKnowWhetherTheAcquisitionWaited(t *testing.T) {
 		first := p.Take("n", rwlock.Write)
 		waits := p.Queue("n", rwlock.Write)
 		require.ErrorIs(w, p.Acquire(w.Soon(time.Second), "n", rwlock.Write).Failed(), rwlock.ErrNotAcquired)
-		require.ErrorIs(w, errorOf(p.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(p.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 		require.NoError(w, first.Release(w.Ctx))
 		require.NoError(w, waits.Granted().Release(w.Ctx))
 		w.Settle()

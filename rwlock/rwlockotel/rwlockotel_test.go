@@ -89,10 +89,8 @@ func TestMetricsOfALocker(t *testing.T) {
 		w.Pass(7 * time.Second)
 		require.NoError(w, lease.Release(w.Ctx))
 		reads := p.Take("m", rwlock.Read)
-		_, err := p.TryLock(w.Ctx, "m")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
-		_, err = p.Lock(w.Soon(2*time.Second), "m")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(p.TryLock(w.Ctx, "m")), rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(p.Lock(w.Soon(2*time.Second), "m")), rwlock.ErrNotAcquired)
 		w.FlushAll()
 		w.UntilOver(reads)
 		w.UntilOver(p.Take("s", rwlock.Write, rwlock.WithoutRenewal(), rwlock.WithTTL(time.Second)))
@@ -129,13 +127,11 @@ func TestTheCauseOfAFailureIsThatOfStats(t *testing.T) {
 			w.Process().Take("n", rwlock.Write)
 			ctx, cancel := context.WithCancelCause(w.Ctx)
 			cancel(rwlock.ErrClosed) // whatever the caller's cause is
-			_, err := p.Lock(ctx, "n")
-			require.Error(w, err)
+			require.Error(w, expect.ErrorOf(p.Lock(ctx, "n")))
 		},
 		"no_quorum": func(w *world, p *testkit.Process) {
 			p.Link.Blackhole(testredis.Both)
-			_, err := p.Lock(w.Soon(time.Second), "n")
-			require.Error(w, err)
+			require.Error(w, expect.ErrorOf(p.Lock(w.Soon(time.Second), "n")))
 		},
 		"closed": func(w *world, p *testkit.Process) {
 			w.Process().Take("n", rwlock.Write)
@@ -145,8 +141,7 @@ func TestTheCauseOfAFailureIsThatOfStats(t *testing.T) {
 		},
 		"refused": func(w *world, p *testkit.Process) {
 			w.Command("SET", "fencelock:{n}", "text")
-			_, err := p.Lock(w.Ctx, "n")
-			require.ErrorIs(w, err, rwlock.ErrConflict)
+			require.ErrorIs(w, expect.ErrorOf(p.Lock(w.Ctx, "n")), rwlock.ErrConflict)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,8 +35,7 @@ func TestSpansOfWaits(t *testing.T) {
 		request := func() (context.Context, trace.Span) { return b.tracers.Tracer("test").Start(w.Ctx, "request") }
 
 		held := p.Take("n", rwlock.Write)
-		_, err := p.TryLock(w.Ctx, "n")
-		require.ErrorIs(w, err, rwlock.ErrNotAcquired)
+		require.ErrorIs(w, expect.ErrorOf(p.TryLock(w.Ctx, "n")), rwlock.ErrNotAcquired)
 		ctx, span := request()
 		began := time.Now()
 		waits := p.Acquire(ctx, "n", rwlock.Read)
@@ -46,7 +45,7 @@ func TestSpansOfWaits(t *testing.T) {
 		lease := waits.Granted()
 		span.End() // the caller's span may be over before the events are told
 		givesUp, end := context.WithTimeout(ctx, 2*time.Second)
-		_, err = p.Lock(givesUp, "n")
+		_, err := p.Lock(givesUp, "n")
 		end()
 		require.ErrorIs(w, err, context.DeadlineExceeded)
 		require.NoError(w, lease.Release(w.Ctx))
