@@ -69,6 +69,38 @@ func TestLeaseRegainsEveryMasterInTurn(t *testing.T) {
 	}
 }
 
+// A call that waits for a release of its own process is granted by the quorum that has answered the release first. The
+// slowest master is asked too, or the lease would be lost with one of the others.
+func TestTheSlowestMasterIsAskedBehindARelease(t *testing.T) {
+	for name, takeAgain := range map[string]func(w *world, p *process){
+		"single attempt": func(w *world, p *process) {
+			require.NoError(w, p.Take("n", rwlock.Write).Release(w.Ctx))
+			expect.NoError(p.TryLock(w.Ctx, "n")).In(w)
+		},
+		"several": func(w *world, p *process) {
+			require.NoError(w, expect.NoError(p.LockAll(w.Ctx, rwlock.Writes("n", "m"))).In(w).Release(w.Ctx))
+			expect.NoError(p.TryLockAll(w.Ctx, rwlock.Writes("n", "m"))).In(w)
+		},
+		"RWMutex": func(w *world, p *process) {
+			mu := p.RWMutex("n")
+			require.NoError(w, mu.Lock(w.Ctx))
+			require.NoError(w, mu.Unlock(w.Ctx))
+			require.NoError(w, mu.Lock(w.Ctx))
+		},
+	} {
+		runInFakeTime(t, name, 3, func(w *world) {
+			p := w.ProcessAt(time.Millisecond, rwlock.WithBackgroundRelease())
+			p.WarmUp()
+			p.Links[2].Delay(20 * time.Millisecond)
+			takeAgain(w, p)
+			w.Pass(100 * time.Millisecond)
+			for i, master := range w.Inspect("n").Masters {
+				require.Len(w, master.Holders, 1, "master %d", i)
+			}
+		})
+	}
+}
+
 // Others may be granted a master that has lost the lease, and give it back: a leader with followers lives as long.
 func TestALeaderWithFollowersRegainsEveryMaster(t *testing.T) {
 	for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {

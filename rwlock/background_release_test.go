@@ -97,10 +97,25 @@ func TestACallThatWasNotSentIsNotReleased(t *testing.T) {
 		w.Pass(time.Second)
 		lease, requests := p.Take("n", rwlock.Write), w.Requests(p)
 		require.NoError(w, lease.Release(w.Ctx))
-		require.ErrorIs(w, call(p, w.Soon(way)), context.DeadlineExceeded)
+		err := call(p, w.Soon(way))
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.False(w, rwlock.Indeterminate(err))
 		w.Pass(time.Second)
 		require.Equal(w, 1, len(requests.All()), "more than the release of the lease")
 		w.OnlyTokensLeft()
+	})
+}
+
+// The same call ends while its request is on its way, and what that brings about is released.
+func TestACallThatWasSentBehindAReleaseIsReleased(t *testing.T) {
+	const way = 10 * time.Millisecond
+	inFakeTime(t, func(w *world) {
+		p := w.ProcessAt(way, rwlock.WithBackgroundRelease())
+		p.WarmUp()
+		require.NoError(w, pairs["single attempt"](w, p, "n"))
+		require.ErrorIs(w, giveBack(p.TryLock(w.Soon(5*way/2), "n")), context.DeadlineExceeded)
+		w.Pass(time.Second)
+		require.NoError(w, giveBack(w.Process().TryLock(w.Ctx, "n")))
 	})
 }
 

@@ -11,7 +11,7 @@ type State uint8
 
 const (
 	Unasked  State = iota // nothing has been sent, or the master does not know the hold: ask
-	Asked                 // sent, without an answer so far
+	Asked                 // sent or about to be, without an answer so far
 	Queued                // the hold waits there
 	Granted               // the hold is granted there
 	Refused               // answered: neither granted nor queued
@@ -121,8 +121,8 @@ func (v *Vote) Ask() {
 	}
 }
 
-// AskLater is Ask for a request that this process sends later. Until Ask is called the master has nothing of the hold,
-// and it may become late: see Late.
+// AskLater is Ask for the first request for a hold, if this process sends it later. Until Ask is called the master has
+// nothing of the hold.
 func (v *Vote) AskLater() {
 	v.Ask()
 	v.delayed = true

@@ -208,7 +208,7 @@ func (a *acquisition) request(m *transport.Master, proposal int64) {
 		h.e.releases[m.Index].leaving.after(lock, func() {
 			h.lease.mu.Lock()
 			defer h.lease.mu.Unlock()
-			if id == h.id && h.phase == asking {
+			if id == h.id && h.phase != ended { // also held: without this master the lease may be lost with another one
 				a.post(m, proposal, true)
 			}
 		})
@@ -404,7 +404,7 @@ func (a *acquisition) decide() {
 // join does not stand on a quorum.
 func (a *acquisition) restart() {
 	h := a.hold
-	if a.entry == Join || a.entry == Try && a.asks >= attempts*len(h.e.masters) {
+	if a.entry == Join || a.entry == Try && a.restarts >= attempts-1 {
 		a.giveUp(a.failure(NoQuorum, errLate))
 		return
 	}

@@ -2,7 +2,7 @@
 // times: tests of less than a second 200 times, together and shuffled, longer tests 20 times, each alone. Each process
 // has one of -cpu 1, 2 and 4, drawn. Every second one has a load next to it: 8 goroutines that keep 8 threads busy.
 // It prints the tests that have ever failed, with the output of their first failure, and ends with status 1 then. It
-// ends with the sum of each test program: runs of equal programs can be added up, whatever else has changed.
+// prints the SHA-256 of each test program, since runs of equal programs, with equal files beside them, can be added up.
 //
 //	go run -C tools ./steady                                # the root module, for many hours
 //	go run -C tools ./steady -for 1h -run Crowd ./rwlock    # within an hour, round by round

@@ -20,5 +20,6 @@ func TestFindsWhatFailsOneTimeInTen(t *testing.T) {
 	require.Regexp(t, `(?m)^=== \S+/shaky TestFailsOneTimeInTen failed, .*$`, out.String())
 	require.Contains(t, out.String(), "one in ten")
 	require.Contains(t, out.String(), "402 runs of 2 tests")
+	require.Regexp(t, `(?m)^[0-9a-f]{12} \S+/shaky: at least 201 runs of 2 tests, 0 of 0 longer ones$`, out.String())
 	require.Regexp(t, `(?m)^\S+/shaky TestFailsOneTimeInTen: failed in \d+ of 201$`, out.String())
 }
