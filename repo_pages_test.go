@@ -89,7 +89,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			if link[1] != "" {
 				target = filepath.Join(filepath.Dir(path), link[1])
 			}
-			expect.NoError(os.Stat(target)).In(t, "%s: %s", path, link[0])
+			expect.NoError(os.Stat(target)).In(t, path, link[0])
 			if link[2] != "" && strings.HasSuffix(target, ".md") {
 				require.Contains(t, anchors(t, target), link[2], "%s: %s", path, link[0])
 			}

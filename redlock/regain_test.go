@@ -94,8 +94,10 @@ func TestTheSlowestMasterIsAskedBehindARelease(t *testing.T) {
 			p.Links[2].Delay(20 * time.Millisecond)
 			takeAgain(w, p)
 			w.Pass(100 * time.Millisecond)
-			for i, master := range w.Inspect("n").Masters {
-				require.Len(w, master.Holders, 1, "master %d", i)
+			for lease := range p.Leases() {
+				for i, master := range w.Inspect(lease.Name).Masters {
+					require.Len(w, master.Holders, 1, "%s on master %d", lease.Name, i)
+				}
 			}
 		})
 	}
