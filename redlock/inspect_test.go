@@ -125,6 +125,7 @@ func TestInspectOverANewConnection(t *testing.T) {
 		for _, l := range p.Links {
 			l.Cut()
 		}
+		w.Settle() // the client knows that its connections are gone
 		require.Len(w, expect.NoError(p.Inspect(w.Ctx, "x")).In(w).Holders, 1)
 		w.Release(lease)
 	})

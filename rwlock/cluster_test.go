@@ -162,7 +162,7 @@ func TestHandOffsAfterAScriptFlush(t *testing.T) {
 	cluster := testredis.StartCluster(t, redisBinary(t), 0)
 	w := testkit.OnGroup(t, cluster)
 	link := testredis.NewLink(t, cluster.Option())
-	waiter := lockerOf(t, link.Client(t), testredis.Patience())
+	waiter := lockerOf(t, link.Client(t))
 	p := w.Process()
 	believed := func() bool {
 		held := p.Take("n", rwlock.Write)

@@ -503,7 +503,7 @@ func ExampleLocker_List() {
 
 // An operator takes a lock away from a process that hangs.
 func ExampleLocker_Break() {
-	locker, stop := embedded(rwlock.WithMeta("ann@desk"), rwlock.WithTTL(300*time.Millisecond))
+	locker, stop := embedded(rwlock.WithMeta("ann@desk"), rwlock.WithTTL(3*time.Second))
 	defer stop()
 	ctx := context.Background()
 	lease, _ := locker.Lock(ctx, "import")

@@ -99,7 +99,7 @@ func (e *ending) before(t time.Time) bool {
 // lockerOf is a locker whose Close has to succeed.
 func lockerOf(t testing.TB, client rueidis.Client, opts ...rwlock.Option) *rwlock.Locker {
 	t.Helper()
-	locker := testkit.New(t, client, opts...)
+	locker := testkit.New(t, client, append(opts, testredis.Patience())...)
 	t.Cleanup(func() { require.NoError(t, locker.Close()) })
 	return locker
 }
