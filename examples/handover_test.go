@@ -105,7 +105,7 @@ func (s *transfers) run(t *testing.T, url string, n int, back bool) {
 }
 
 // bank starts processes over a database with the accounts 7, with a balance of 100, and 8, with 0.
-func bank(t *testing.T, processes int) (db *sql.DB, started []*process, urls []string) {
+func bank(t *testing.T, processes int, ttl string) (db *sql.DB, started []*process, urls []string) {
 	t.Helper()
 	redis := testredis.Start(t)
 	dsn := postgres.Database(t)
@@ -118,7 +118,7 @@ func bank(t *testing.T, processes int) (db *sql.DB, started []*process, urls []s
 	_, err = db.Exec(`CREATE TABLE accounts (id INT PRIMARY KEY, balance INT);
 		INSERT INTO accounts VALUES (7, 100), (8, 0)`)
 	require.NoError(t, err)
-	started = start(t, processes, "bank", "-redis", redis.Addr(), "-database", dsn, "-ttl", "1s")
+	started = start(t, processes, "bank", "-redis", redis.Addr(), "-database", dsn, "-ttl", ttl)
 	for _, p := range started {
 		urls = append(urls, p.until("listening"))
 	}
@@ -137,7 +137,7 @@ func requireBalances(t *testing.T, db *sql.DB, seven, eight int) {
 // A process that is asked to end finishes the transfer that is under way.
 func TestBankEndsAfterItsTransfers(t *testing.T) {
 	t.Parallel()
-	db, processes, urls := bank(t, 1)
+	db, processes, urls := bank(t, 1, "10s")
 	tx, err := db.Begin()
 	require.NoError(t, err)
 	_, err = tx.Exec(`SELECT FROM accounts WHERE id = 8 FOR UPDATE`) // the transfer waits for it
@@ -160,7 +160,7 @@ func TestBankEndsAfterItsTransfers(t *testing.T) {
 // What is refused moves nothing: an account that there is not, more than there is, and one account by two names.
 func TestBankRefuses(t *testing.T) {
 	t.Parallel()
-	db, _, urls := bank(t, 1)
+	db, _, urls := bank(t, 1, "10s")
 	for query, want := range map[string]int{
 		"from=7&to=9&amount=1": http.StatusConflict, "from=9&to=7&amount=1": http.StatusConflict,
 		"from=7&to=8&amount=101": http.StatusConflict, "from=7&to=07&amount=1": http.StatusBadRequest,
@@ -180,7 +180,7 @@ func TestBankRefuses(t *testing.T) {
 // others go on, and no money is lost or made.
 func TestBank(t *testing.T) {
 	t.Parallel()
-	db, processes, urls := bank(t, 4)
+	db, processes, urls := bank(t, 4, "1s")
 	paused := processes[0]
 	var its, others transfers
 	its.run(t, urls[0], 3, false)
