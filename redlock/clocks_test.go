@@ -83,11 +83,11 @@ func TestMastersWhoseClocksAreFarApart(t *testing.T) {
 		{0, 990 * time.Millisecond, -time.Minute},
 		{0, 400 * time.Millisecond, 990 * time.Millisecond, time.Minute, time.Hour},
 	} {
-		for first := 0; first < len(skews); first += testredis.Few(2, 1) {
+		for first := 0; first < len(skews); first += testredis.Few(3, 1) {
 			runInSkewedTime(t, fmt.Sprintf("%v, %d answers first", skews, first), skews, func(w *world) {
 				p := w.ProcessAt(3 * time.Millisecond)
 				p.Links[first].Delay(time.Millisecond)
-				rounds := testredis.Few(4, 40)
+				rounds := testredis.Few(3, 40)
 				acquired, err := tries(p, "n", rounds)
 				require.Equal(w, rounds, acquired, "%v", err)
 			})
@@ -189,7 +189,7 @@ func TestTokensIncreaseOverChangingMajorities(t *testing.T) {
 			}
 			lockers = append(lockers, p.Locker)
 		})
-		increase(w, lockers, testredis.Few(100, 500), synctest.Wait)
+		increase(w, lockers, testredis.Few(30, 500), synctest.Wait)
 	})
 }
 

@@ -124,7 +124,7 @@ func TestFirstAttemptAfterReconnecting(t *testing.T) {
 	for name, attempt := range inOneAttempt {
 		t.Run(name, func(t *testing.T) {
 			for _, way := range testredis.Few(ways[1:], ways) {
-				for _, idle := range []time.Duration{0, time.Minute} {
+				for _, idle := range testredis.Few([]time.Duration{0}, []time.Duration{0, time.Minute}) {
 					for _, opts := range [][]rwlock.Option{nil, {confirms}} {
 						inFakeTime(t, 3, func(w *world) {
 							p := w.ProcessOver(testkit.Net{Way: way, Tuned: true}, append(opts, rwlock.WithTTL(2*time.Minute))...)

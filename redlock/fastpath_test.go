@@ -76,7 +76,7 @@ func TestReadersGetInWithOneRound(t *testing.T) {
 		for i, p := range peers {
 			rng := dice(5, diceWork, i)
 			work.Go(func() {
-				for n := range 16 {
+				for n := range testredis.Few(6, 16) {
 					pause(w.Ctx, upTo(rng, 5*time.Millisecond))
 					take := []func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error){p.RLock, p.TryRLock}[n%2]
 					begun := time.Now()

@@ -80,8 +80,9 @@ func TestSilentMastersAndSeveralLocks(t *testing.T) {
 }
 
 func TestMixedModes(t *testing.T) {
-	inFakeTime(t, 3, testkit.MixedModes)
-	inFakeTime(t, 5, testkit.MixedModes)
+	for _, masters := range testredis.Few([]int{3}, []int{3, 5}) {
+		inFakeTime(t, masters, testkit.MixedModes)
+	}
 	t.Run("servers", func(t *testing.T) {
 		t.Parallel()
 		testkit.MixedModes(testkit.Start(t, 3))

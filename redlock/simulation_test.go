@@ -33,10 +33,15 @@ const (
 	simPeers   = 9
 	simNames   = 3
 	simTTL     = time.Second
-	simFor     = 12 * time.Second // of fake time under faults
 	simRest    = 15 * time.Second // until everything must work again: backoff, quarantine, a clock set back
 	simSkew    = 20 * time.Millisecond
 	simAbsence = 2 * time.Second // of all processes, where a master is replaced: the quarantine
+)
+
+// The fake time of a simulation under faults, and of conversions and adoptions.
+var (
+	simFor     = testredis.Few(5*time.Second, 12*time.Second)
+	convertFor = testredis.Few(3*time.Second/2, 3*time.Second)
 )
 
 // TestSimulation runs the real engine and scripts over five masters in fake time, under faults drawn from a seed.
@@ -449,9 +454,6 @@ func (s *simulation) convertVisit(ctx context.Context, rng *rand.Rand, mu *rwloc
 
 var conversionSeeds = flag.Int("redlock.conversions", testredis.Few(1, 2),
 	"how many seeds of upgrades and downgrades are simulated")
-
-// convertFor is how much fake time they get.
-const convertFor = 3 * time.Second
 
 // TestSimulatedConversions has readers upgrade and writers downgrade, as leases and in an RWMutex, beside others who
 // come and give up, with delays drawn from a seed: on one master, whose scripts the model judges, and over three, of

@@ -260,7 +260,7 @@ func TestACLSuffices(t *testing.T) {
 		for kind, find := range map[string]func(testing.TB) string{"Redis": redisBinary, "Valkey": testredis.Valkey} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
-				if kind == "Valkey" {
+				if kind == "Valkey" || name == "Sentinel" {
 					testredis.NeedAll(t, "another kind of server")
 				}
 				d := start(t, find(t))

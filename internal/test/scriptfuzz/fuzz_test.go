@@ -86,7 +86,8 @@ func TestRandomSequences(t *testing.T) {
 		if n == 0 {
 			n = testredis.Few(3, 32)
 			if len(seen) > 0 { // the other servers need fewer to be tried
-				n = testredis.Few(1, 3)
+				testredis.NeedAll(t, "TestCorpus plays there")
+				n = 3
 			}
 		}
 		for _, k := range scriptfuzz.Kinds {

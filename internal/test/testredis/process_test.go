@@ -320,6 +320,7 @@ func connect(t *testing.T, d testredis.Deployment) (*testredis.Link, rueidis.Cli
 
 // A failover that is given up, since no replica takes its promotion, is begun again.
 func TestAFailoverThatIsGivenUp(t *testing.T) {
+	testredis.NeedAll(t, "the second one begins after many seconds")
 	onEachKind(t, func(t *testing.T, binary string) {
 		s := testredis.StartSentinel(t, binary)
 		old, sentinel := s.Master(), s.Sentinels()[0]
