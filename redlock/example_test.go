@@ -92,14 +92,14 @@ func ExampleOpen() {
 func ExampleWithQuarantine() {
 	servers, addrs := masters(3)
 	defer stop(nil, servers)
-	locker, err := redlock.Open(addrs, rwlock.WithTTL(time.Second), redlock.WithQuarantine(3*time.Second))
+	locker, err := redlock.Open(addrs, rwlock.WithTTL(500*time.Millisecond), redlock.WithQuarantine(time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locker.Close()
 
 	ctx := context.Background()
-	lease, err := locker.Lock(ctx, "nightly", rwlock.WithTTL(3*time.Second))
+	lease, err := locker.Lock(ctx, "nightly", rwlock.WithTTL(time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func ExampleWithNodeTimeout() {
 	servers, addrs := masters(3)
 	defer stop(nil, servers)
 	locker, err := redlock.Open(addrs,
-		rwlock.WithTTL(3*time.Second), redlock.WithNodeTimeout(time.Second), redlock.WithDrift(0.05))
+		rwlock.WithTTL(time.Second), redlock.WithNodeTimeout(300*time.Millisecond), redlock.WithDrift(0.05))
 	if err != nil {
 		log.Fatal(err)
 	}

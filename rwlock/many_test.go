@@ -206,6 +206,7 @@ func TestNoWaitWithALaterLock(t *testing.T) {
 
 // What ends a call of several locks while it waits. It holds nothing after that.
 func TestNothingIsKeptOfACallThatFails(t *testing.T) {
+	t.Parallel() // a loss is noticed by a renewal
 	names := []string{"a", "b", "c"}
 	type waiting struct {
 		w      *world

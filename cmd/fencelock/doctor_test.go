@@ -153,9 +153,12 @@ func TestNoServer(t *testing.T) {
 				within = "-timeout=1s"
 			}
 			for _, sub := range []string{"list", "inspect x", "watch x", "doctor"} {
-				got := exits(t, c.status, strings.Fields(sub+" "+within+" "+c.flags)...)
-				require.Contains(t, got.out+got.errs, c.says)
-				require.Contains(t, got.out+got.errs, c.advice, sub)
+				t.Run(sub, func(t *testing.T) {
+					t.Parallel()
+					got := exits(t, c.status, strings.Fields(sub+" "+within+" "+c.flags)...)
+					require.Contains(t, got.out+got.errs, c.says)
+					require.Contains(t, got.out+got.errs, c.advice)
+				})
 			}
 		})
 	}

@@ -307,7 +307,7 @@ func ClientOption(addr string) rueidis.ClientOption {
 		PipelineMultiplex:   -1,
 		Dialer:              net.Dialer{Timeout: time.Second, KeepAlive: time.Second},
 		ConnWriteTimeout:    3 * time.Second,
-		RingScaleEachConn:   10,
+		RingScaleEachConn:   8,
 		ReadBufferEachConn:  16 << 10,
 		WriteBufferEachConn: 16 << 10,
 	}
