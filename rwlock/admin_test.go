@@ -61,12 +61,14 @@ func breakEndsALease(w *world) {
 // A process that does not renew keeps the lock until its time is over, as it was promised.
 func breakWaitsForTheExpiry(w *world) {
 	holder, waiter, op := w.Process(), w.Process(), operator(w)
-	lease := holder.Take("n", rwlock.Write, rwlock.WithTTL(w.TTL*2/5))
+	lease := holder.Take("n", rwlock.Write)
 	ended := watch(lease)
-	holder.Die()
 	next := waiter.Queue("n", rwlock.Read)
+	hold := expect.NoError(op.Inspect(w.Ctx, "n")).In(w).Holders[0].Hold
+	require.NoError(w, lease.SetTTL(w.Ctx, w.TTL*2/5)) // just before: on a busy machine it must stand until the break
+	holder.Die()
 	begun := time.Now()
-	require.NoError(w, op.Break(w.Ctx, "n", w.Inspect("n").Holders[0].Hold, "dead"))
+	require.NoError(w, op.Break(w.Ctx, "n", hold, "dead"))
 	w.UntilOver(lease)
 	w.Release(next.Granted())
 	require.True(w, ended.before(time.Now()))

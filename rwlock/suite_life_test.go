@@ -12,6 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -70,7 +71,8 @@ func renewedForLong(w *world) {
 	next := q.Queue("n", rwlock.Write)
 	ttls := time.Duration(3)
 	if w.Mini == nil {
-		ttls = 2 // a TTL is long there
+		testredis.NeedAll(w, "a TTL is long there")
+		ttls = 2
 	}
 	w.Eventually("both were renewed over several TTLs", func() bool {
 		require.NoError(w, errors.Join(first.Err(), second.Err()))

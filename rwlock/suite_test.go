@@ -491,6 +491,9 @@ func traceTells(w *world) {
 }
 
 func loggerHears(w *world) {
+	if w.Mini == nil {
+		testredis.NeedAll(w, "a TTL is long there")
+	}
 	var book testkit.Log
 	p, q := w.Process(book.Option()), w.Process()
 	held := q.Take("quiet", rwlock.Write)

@@ -10,7 +10,7 @@ import (
 )
 
 // waiting is how many parallel tests of a package run at once, see Together.
-const waiting = 32
+const waiting = 16
 
 // Together is for the TestMain of a package with tests that mostly wait, for TTLs and for servers, and that are
 // parallel for this reason: it sets the number that run at once to the constant waiting, regardless of the number of
