@@ -92,14 +92,14 @@ func ExampleOpen() {
 func ExampleWithQuarantine() {
 	servers, addrs := masters(3)
 	defer stop(nil, servers)
-	locker, err := redlock.Open(addrs, rwlock.WithTTL(500*time.Millisecond), redlock.WithQuarantine(time.Second))
+	locker, err := redlock.Open(addrs, rwlock.WithTTL(time.Second), redlock.WithQuarantine(2*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locker.Close()
 
 	ctx := context.Background()
-	lease, err := locker.Lock(ctx, "nightly", rwlock.WithTTL(time.Second))
+	lease, err := locker.Lock(ctx, "nightly", rwlock.WithTTL(2*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

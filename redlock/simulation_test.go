@@ -51,7 +51,8 @@ func TestSimulation(t *testing.T) {
 	t.Parallel() // it computes while others wait in real time
 	for _, seed := range chosenSeeds(*seeds) {
 		runInFakeTime(t, fmt.Sprintf("seed %d", seed), simMasters, func(w *world) {
-			w.Logf("to run it again: go test ./redlock -run 'TestSimulation$' -redlock.seed=%d", seed)
+			w.Logf("to run it again: %sgo test ./redlock -run 'TestSimulation$' -redlock.seed=%d",
+				testredis.Few("", "FENCELOCK_TESTS=all "), seed)
 			s := newSimulation(w, seed)
 			s.run(func(ctx context.Context, p *simPeer, work *sync.WaitGroup) {
 				work.Go(func() {

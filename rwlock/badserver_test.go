@@ -261,7 +261,7 @@ func TestACLSuffices(t *testing.T) {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()
 				if kind == "Valkey" || name == "Sentinel" {
-					testredis.NeedAll(t, "another kind of server")
+					testredis.NeedAll(t, "another kind of server, or a failover")
 				}
 				d := start(t, find(t))
 				d.option.Username, d.option.Password = "locks", "secret"

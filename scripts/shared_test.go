@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 const ahead = 1_000_000 // us that a block may be ahead of the server's clock
@@ -98,7 +100,7 @@ func sharedReaders(n int) (calls []call, ids []string) {
 func TestEverySharedHoldThatReadsIsWanted(t *testing.T) {
 	everywhere(t, func(e *env) {
 		messages := e.subscribe(channel)
-		for _, n := range []int{10, 1_000} {
+		for _, n := range testredis.Few([]int{10, 1_000}, []int{10, 100, 1_000}) {
 			e.flushAll()
 			e.loadAll()
 			readers, ids := sharedReaders(n)
