@@ -67,10 +67,11 @@ func breakWaitsForTheExpiry(w *world) {
 	hold := expect.NoError(op.Inspect(w.Ctx, "n")).In(w).Holders[0].Hold
 	require.NoError(w, lease.SetTTL(w.Ctx, w.TTL*2/5)) // just before: on a busy machine it must stand until the break
 	holder.Die()
-	begun := time.Now()
+	begun, deadline := time.Now(), lease.Deadline()
 	require.NoError(w, op.Break(w.Ctx, "n", hold, "dead"))
 	w.UntilOver(lease)
 	w.Release(next.Granted())
+	require.False(w, next.At.Before(deadline), "the next came in while the first was trusted")
 	require.True(w, ended.before(time.Now()))
 	require.Less(w, time.Since(begun), w.TTL+testkit.Patience)
 	holder.Restore(0) // Close gives back what is lost, too
