@@ -122,6 +122,7 @@ func TestNestingSendsNoCommandAtAll(t *testing.T) {
 	l := start(w, rwlock.WithoutRenewal())
 	ctx, _ := owned(w)
 	outer := must(w)(l.Lock(ctx, "a"))
+	w.Eventually("the server was asked for its eviction policy", func() bool { return w.Server.Stats()["info"].Calls > 0 })
 	w.Server.ResetStats()
 	for range 1000 {
 		require.NoError(t, must(w)(l.Lock(ctx, "a")).Release(ctx))
