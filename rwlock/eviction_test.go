@@ -353,11 +353,16 @@ func TestWrapKeepsWhatIsKnownOfTheConnection(t *testing.T) {
 		locker := expect.NoError(redlock.New(clients, testredis.Patience())).In(t)
 		pair := func() { require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil })) }
 		pair()
-		servers[0].ResetStats()
+		for _, server := range servers {
+			server.ResetStats()
+		}
 		for range 10 {
 			pair()
 		}
-		scripts[name], infos[name] = len(slices.DeleteFunc(seen.All(), isNoScript)), servers[0].Stats()["info"].Calls
+		scripts[name] = len(slices.DeleteFunc(seen.All(), isNoScript))
+		for _, server := range servers {
+			infos[name] += server.Stats()["info"].Calls
+		}
 		require.NoError(t, locker.Close())
 		for _, client := range clients {
 			client.Close()
@@ -365,7 +370,7 @@ func TestWrapKeepsWhatIsKnownOfTheConnection(t *testing.T) {
 	}
 	require.Greater(t, scripts["wrapped"], 30, "the hooks see the scripts")
 	require.Less(t, infos["wrapped"], 10)
-	require.GreaterOrEqual(t, infos["hidden"], 10)
+	require.GreaterOrEqual(t, infos["hidden"], 20, "two masters of three are a quorum; the third may not be asked in time")
 }
 
 func TestWrapRefuses(t *testing.T) {

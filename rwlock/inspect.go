@@ -208,7 +208,7 @@ func BreakNow() BreakOption { return BreakOption{atOnce: true} }
 // latest: its lease ends with ReasonBroken and a *BrokenError. What a released hold leaves by WithMinHold ends at once.
 // A waiter leaves the queue, and fails with an *AcquireError whose cause is a *BrokenError.
 //
-// If ctx ends before, the error is its cause, or a *QuorumError with that cause if requests were under way; the hold
+// If ctx ends before, the error is its cause, or a *QuorumError with that cause if no quorum has answered yet; the hold
 // stays unrenewable where a request has arrived. A hold that a quorum of masters does not have is ErrNotHeld; fewer
 // answers than a quorum are a *QuorumError. To repeat a Break is harmless: docs/guarantees.md says what a failover may
 // lose. An argument that breaks a rule is an *OptionError, before anything is sent. After Close the error is ErrClosed.

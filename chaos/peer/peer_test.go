@@ -86,7 +86,7 @@ func TestPeersOverAQuorum(t *testing.T) {
 
 // Whatever keeps locks outlives their TTL, by itself or by extensions, and knows when it does not.
 func TestPeersKeepTheirLocks(t *testing.T) {
-	const ttl = 600 * time.Millisecond
+	const ttl = 2 * time.Second
 	servers := addrs(t, 1)
 	for _, lib := range peer.Select(func(l peer.Library) bool { return l.Keeps }) {
 		t.Run(lib.Name, func(t *testing.T) {

@@ -346,7 +346,11 @@ var ErrGone = errors.New("hold is gone")
 func (a Admin) Break(ctx context.Context, name, hold string, by Breaker, atOnce bool) error {
 	for first, pause := true, breakPoll; ; first, pause = false, min(2*pause, breakPollMost) {
 		answers, err := a.breakOnAll(ctx, name, hold, by, atOnce)
-		if err != nil {
+		switch {
+		case err == nil:
+		case !first && ctx.Err() != nil: // a quorum has broken it, and only the wait has ended
+			return errs.Cause(ctx)
+		default:
 			return err
 		}
 		gone, found := 0, false
