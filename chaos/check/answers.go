@@ -57,18 +57,6 @@ func isCalm(h *history.History, a history.Answer, slack Slack) bool {
 	if a.Local {
 		return true
 	}
-	since := a.Called - int64(slack.Settled)
-	s, reached := history.Span{Slot: a.Slot, Lost: a.Ended}, 0
-	for master := range h.Run.Masters {
-		if !slices.ContainsFunc(faults, func(f history.Fault) bool {
-			before := since
-			if endsHolds(f) {
-				before -= int64(h.Run.TTL) * 3 / 2 // its quarantine
-			}
-			return hinders(f, s, master, before, before)
-		}) {
-			reached++
-		}
-	}
-	return reached > h.Run.Masters/2
+	s := history.Span{Slot: a.Slot, Called: a.Called, Lost: a.Ended}
+	return inReach(h, faults, s, slack) > h.Run.Masters/2
 }

@@ -22,6 +22,7 @@ func TestAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		change         func(*history.Answer)
 		faults         []history.Fault
+		began          float64 // the run, with masters that are new
 		judged, broken int
 	}{
 		"as foreseen": {judged: 1},
@@ -53,6 +54,12 @@ func TestAnswers(t *testing.T) {
 		},
 		"long after two have forgotten": {
 			change: func(a *history.Answer) { a.Got = "contended" }, faults: []history.Fault{forgets}, judged: 1,
+		},
+		"soon after its masters were new": {
+			change: func(a *history.Answer) { a.Got = "contended" }, began: 14.5, judged: 1,
+		},
+		"long after they were": {
+			change: func(a *history.Answer) { a.Got = "contended" }, began: 13.5, judged: 1, broken: 1,
 		},
 		"one of three masters": {
 			change: func(a *history.Answer) { a.Got = "contended" }, faults: []history.Fault{strikes(19, 30, 1)},
@@ -89,7 +96,8 @@ func TestAnswers(t *testing.T) {
 				c.change(&a)
 			}
 			h := &history.History{
-				Run: history.Run{Masters: 3, TTL: at(2)}, Answers: []history.Answer{a}, Faults: c.faults,
+				Run:     history.Run{Masters: 3, TTL: at(2), Began: at(c.began)},
+				Answers: []history.Answer{a}, Faults: c.faults,
 			}
 			found, judged := check.Answers(h, check.Busy)
 			require.Len(t, found, c.broken)
@@ -240,6 +248,7 @@ func TestAvailable(t *testing.T) {
 	for name, c := range map[string]struct {
 		change         func(*history.Failure)
 		faults         []history.Fault
+		began          float64 // the run, with masters that are new
 		held           float64 // until when another had the lock; 0 for none
 		judged, broken int
 	}{
@@ -251,6 +260,8 @@ func TestAvailable(t *testing.T) {
 		"all masters":        {faults: []history.Fault{strikes(19, 30)}, judged: 1},
 		"a while ago":        {faults: []history.Fault{strikes(10, 14)}, judged: 1, broken: 1},
 		"two that forget":    {faults: []history.Fault{forgets}, judged: 1},
+		"new masters":        {began: 14.5, judged: 1},
+		"masters once new":   {began: 13.5, judged: 1, broken: 1},
 		"links of another":   {faults: []history.Fault{ofOther}, judged: 1, broken: 1},
 		"contended":          {change: func(f *history.Failure) { f.Cause = "contended" }},
 		"it had little time": {change: func(f *history.Failure) { f.Ended = at(20.5) }},
@@ -277,7 +288,8 @@ func TestAvailable(t *testing.T) {
 				c.change(&f)
 			}
 			h := &history.History{
-				Run: history.Run{Masters: 3, TTL: at(2)}, Failures: []history.Failure{f}, Faults: c.faults,
+				Run:      history.Run{Masters: 3, TTL: at(2), Began: at(c.began)},
+				Failures: []history.Failure{f}, Faults: c.faults,
 				Holds: []history.Hold{{From: at(19), Until: at(c.held)}},
 			}
 			found, judged := check.Available(h, check.Busy)

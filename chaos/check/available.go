@@ -9,12 +9,11 @@ import (
 )
 
 // Available finds acquisitions that got no quorum although a quorum of masters was in reach: no fault had struck
-// these, nor the process or its links to them, since some time before the call, in which a master that had lost its
-// data may vote again. An acquisition with little time is not judged: on a busy machine an answer takes some. It had
-// little time, too, for a lock that was held until shortly before its end: masters that grant it at once may mint
-// different tokens, and one more call makes them equal. Nor is one of several locks, which may have had little time for
-// the last of them. That masters belong to different sets, or cannot be used, is an answer: no option of a section is
-// wrong by itself.
+// these, nor the process or its links to them, since some time before the call. An acquisition with little time is not
+// judged: on a busy machine an answer takes some. It had little time, too, for a lock that was held until shortly
+// before its end: masters that grant it at once may mint different tokens, and one more call makes them equal. Nor is
+// one of several locks, which may have had little time for the last of them. That masters belong to different sets, or
+// cannot be used, is an answer: no option of a section is wrong by itself.
 func Available(h *history.History, slack Slack) (found []Violation, judged int) {
 	for _, f := range h.Failures {
 		unusable := f.Cause == "conflict" || f.Cause == "option"
@@ -23,20 +22,7 @@ func Available(h *history.History, slack Slack) (found []Violation, judged int) 
 			continue
 		}
 		judged++
-		since := f.Called - int64(slack.Settled)
-		s := history.Span{Slot: f.Slot, Lost: f.Ended}
-		reached := 0
-		for master := range h.Run.Masters {
-			if !slices.ContainsFunc(h.Faults, func(o history.Fault) bool {
-				before := since
-				if endsHolds(o) {
-					before -= int64(h.Run.TTL) * 3 / 2 // its quarantine
-				}
-				return hinders(o, s, master, before, before)
-			}) {
-				reached++
-			}
-		}
+		reached := inReach(h, h.Faults, history.Span{Slot: f.Slot, Called: f.Called, Lost: f.Ended}, slack)
 		if reached > h.Run.Masters/2 {
 			found = append(found, Violation{Rule: "available", Text: fmt.Sprintf(
 				"%s: %s of process %d failed after %v, with %d of %d masters in reach: %s", f.Name, f.Form, f.Process,

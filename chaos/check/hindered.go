@@ -26,6 +26,29 @@ func (s Slack) after(f history.Fault, ttl int64) int64 {
 	}
 }
 
+// inReach returns how many masters no fault kept from voting for a call, which ended when the span was lost. A fault
+// before the call counts until its consequences have ended. A master that has lost its data is in quarantine, and so is
+// each of several that are new.
+func inReach(h *history.History, faults []history.Fault, call history.Span, slack Slack) (masters int) {
+	settled := call.Called - int64(slack.Settled)
+	voting := settled - int64(h.Run.TTL)*3/2
+	if h.Run.Masters > 1 && h.Run.Began > voting {
+		return 0
+	}
+	for master := range h.Run.Masters {
+		if !slices.ContainsFunc(faults, func(f history.Fault) bool {
+			since := settled
+			if endsHolds(f) {
+				since = voting
+			}
+			return hinders(f, call, master, since, since)
+		}) {
+			masters++
+		}
+	}
+	return masters
+}
+
 // strikesWorker reports whether the fault strikes the process in that slot, or what it sends.
 func strikesWorker(f history.Fault, slot int) bool {
 	return f.Workers == nil || slices.Contains(f.Workers, slot)
