@@ -94,12 +94,12 @@ func runRiver(
 	silent := slog.New(slog.DiscardHandler)
 	migrator := expect.NoError(rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: silent})).In(t)
 	expect.NoError(migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil)).In(t)
-	var client *river.Client[pgx.Tx]
+	var last *river.Client[pgx.Tx]
 	for _, locker := range p.processes {
 		lockOf := func(*rivertype.JobRow) string { return name }
 		workers := river.NewWorkers()
 		river.AddWorker(workers, depositor{work: work})
-		client = expect.NoError(river.NewClient(riverpgxv5.New(pool), &river.Config{
+		client := expect.NoError(river.NewClient(riverpgxv5.New(pool), &river.Config{
 			Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2}},
 			Workers:           workers,
 			Middleware:        []rivertype.Middleware{riverlock.Exclusive(locker, lockOf)},
@@ -110,9 +110,10 @@ func runRiver(
 		})).In(t)
 		require.NoError(t, client.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, client.Stop(context.Background())) })
+		last = client
 	}
 	return func(attempts int) {
-		expect.NoError(client.Insert(t.Context(), deposit{}, &river.InsertOpts{MaxAttempts: attempts})).In(t)
+		expect.NoError(last.Insert(t.Context(), deposit{}, &river.InsertOpts{MaxAttempts: attempts})).In(t)
 	}
 }
 
