@@ -40,11 +40,11 @@ func Pin(servers ...*Server) (undo func() error, err error) {
 	for _, s := range servers {
 		pids = append(pids, s.PID())
 	}
+	procs := runtime.GOMAXPROCS(1) // the runtime's choice if it had been started pinned
 	undo = func() error {
-		defer runtime.SetDefaultGOMAXPROCS() // sets GOMAXPROCS to the processors that may be used
+		defer runtime.GOMAXPROCS(procs)
 		return setAffinity(pids, &before)
 	}
-	runtime.GOMAXPROCS(1) // the runtime's choice if it had been started pinned
 	if err := setAffinity(pids, &one); err != nil {
 		return nil, errors.Join(err, undo())
 	}
