@@ -22,7 +22,7 @@ func TestAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		change         func(*history.Answer)
 		faults         []history.Fault
-		began          float64 // the run, with masters that are new
+		began          float64 // when the run began, with new masters
 		judged, broken int
 	}{
 		"as foreseen": {judged: 1},
@@ -57,6 +57,9 @@ func TestAnswers(t *testing.T) {
 		},
 		"soon after its masters were new": {
 			change: func(a *history.Answer) { a.Got = "contended" }, began: 14.5, judged: 1,
+		},
+		"a conflict of new masters": {
+			change: func(a *history.Answer) { a.Got = "conflict" }, began: 14.5, judged: 1, broken: 1,
 		},
 		"long after they were": {
 			change: func(a *history.Answer) { a.Got = "contended" }, began: 13.5, judged: 1, broken: 1,
@@ -248,20 +251,23 @@ func TestAvailable(t *testing.T) {
 	for name, c := range map[string]struct {
 		change         func(*history.Failure)
 		faults         []history.Fault
-		began          float64 // the run, with masters that are new
+		began          float64 // when the run began, with new masters
 		held           float64 // until when another had the lock; 0 for none
 		judged, broken int
 	}{
-		"nothing strikes":    {judged: 1, broken: 1},
-		"the lock was free":  {held: 20.9, judged: 1, broken: 1},
-		"the lock was held":  {held: 21.1},
-		"it is still held":   {held: 22.1, judged: 1, broken: 1},
-		"one master":         {faults: []history.Fault{ofOne}, judged: 1, broken: 1},
-		"all masters":        {faults: []history.Fault{strikes(19, 30)}, judged: 1},
-		"a while ago":        {faults: []history.Fault{strikes(10, 14)}, judged: 1, broken: 1},
-		"two that forget":    {faults: []history.Fault{forgets}, judged: 1},
-		"new masters":        {began: 14.5, judged: 1},
-		"masters once new":   {began: 13.5, judged: 1, broken: 1},
+		"nothing strikes":   {judged: 1, broken: 1},
+		"the lock was free": {held: 20.9, judged: 1, broken: 1},
+		"the lock was held": {held: 21.1},
+		"it is still held":  {held: 22.1, judged: 1, broken: 1},
+		"one master":        {faults: []history.Fault{ofOne}, judged: 1, broken: 1},
+		"all masters":       {faults: []history.Fault{strikes(19, 30)}, judged: 1},
+		"a while ago":       {faults: []history.Fault{strikes(10, 14)}, judged: 1, broken: 1},
+		"two that forget":   {faults: []history.Fault{forgets}, judged: 1},
+		"new masters":       {began: 14.5, judged: 1},
+		"masters once new":  {began: 13.5, judged: 1, broken: 1},
+		"a conflict of new masters": {
+			change: func(f *history.Failure) { f.Cause, f.Ended = "conflict", at(20.5) }, began: 14.5, judged: 1, broken: 1,
+		},
 		"links of another":   {faults: []history.Fault{ofOther}, judged: 1, broken: 1},
 		"contended":          {change: func(f *history.Failure) { f.Cause = "contended" }},
 		"it had little time": {change: func(f *history.Failure) { f.Ended = at(20.5) }},

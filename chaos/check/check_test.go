@@ -116,6 +116,7 @@ func TestOrder(t *testing.T) {
 	for name, c := range map[string]struct {
 		spans          []history.Span
 		faults         []history.Fault
+		masters        int // that are new
 		judged, broken int
 	}{
 		"in order":          {spans: []history.Span{queued(true, 1, 4), queued(true, 2, 5)}, judged: 1},
@@ -149,9 +150,15 @@ func TestOrder(t *testing.T) {
 			spans:  []history.Span{queued(true, 1, 4), queued(true, 2, 3)},
 			faults: []history.Fault{{From: at(-5), Until: at(-2)}}, judged: 1, broken: 1,
 		},
+		"on new masters": {spans: []history.Span{queued(true, 1, 4), queued(true, 2, 3)}, masters: 3},
+		"on a new master": {
+			spans: []history.Span{queued(true, 1, 4), queued(true, 2, 3)}, masters: 1, judged: 1, broken: 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found, judged := check.Order(&history.History{Spans: c.spans, Faults: c.faults}, check.Busy)
+			found, judged := check.Order(&history.History{
+				Run: history.Run{Masters: c.masters}, Spans: c.spans, Faults: c.faults,
+			}, check.Busy)
 			require.Len(t, found, c.broken)
 			require.Equal(t, c.judged, judged)
 		})

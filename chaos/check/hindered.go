@@ -26,20 +26,16 @@ func (s Slack) after(f history.Fault, ttl int64) int64 {
 	}
 }
 
-// inReach returns how many masters no fault kept from voting for a call, which ended when the span was lost. A fault
-// before the call counts until its consequences have ended. A master that has lost its data is in quarantine, and so is
-// each of several that are new.
+// inReach returns how many masters the faults did not keep from answering a call. Of the span it reads the slot, and
+// Lost as the end of the call. A fault before the call counts until its consequences have ended.
 func inReach(h *history.History, faults []history.Fault, call history.Span, slack Slack) (masters int) {
-	settled := call.Called - int64(slack.Settled)
-	voting := settled - int64(h.Run.TTL)*3/2
-	if h.Run.Masters > 1 && h.Run.Began > voting {
-		return 0
-	}
+	settledSince := call.Called - int64(slack.Settled)
+	votesSince := settledSince - int64(h.Run.TTL)*3/2 // after its quarantine
 	for master := range h.Run.Masters {
 		if !slices.ContainsFunc(faults, func(f history.Fault) bool {
-			since := settled
+			since := settledSince
 			if endsHolds(f) {
-				since = voting
+				since = votesSince
 			}
 			return hinders(f, call, master, since, since)
 		}) {
@@ -47,6 +43,15 @@ func inReach(h *history.History, faults []history.Fault, call history.Span, slac
 		}
 	}
 	return masters
+}
+
+// newMasters returns what a run over several masters begins with: all of them are new, and in quarantine as after a
+// loss of their data. A single master has no quarantine.
+func newMasters(h *history.History) []history.Fault {
+	if h.Run.Masters < 2 {
+		return nil
+	}
+	return []history.Fault{{From: h.Run.Began, Until: h.Run.Began, Forgets: true}}
 }
 
 // strikesWorker reports whether the fault strikes the process in that slot, or what it sends.

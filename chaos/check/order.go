@@ -10,10 +10,10 @@ import (
 
 // Order finds waiters that were overtaken: of two waiters for a lock the one that called later was granted first, and
 // the two could not have the lock together. It is judged only where no fault strikes, nor the consequences of one: a
-// waiter whose process or server fails may lose its place. Over a quorum the order of the clients' clocks decides,
-// which is the order of the calls on one machine.
+// waiter whose process or server fails may lose its place, and a master in quarantine gives none. Over a quorum the
+// order of the clients' clocks decides, which is the order of the calls on one machine.
 func Order(h *history.History, slack Slack) (found []Violation, judged int) {
-	faults := merge(h.Faults, func(f history.Fault) bool {
+	faults := merge(slices.Concat(h.Faults, newMasters(h)), func(f history.Fault) bool {
 		// A process that stands still for less time keeps its place, and the slack covers its late arrival.
 		return f.Kind != history.Still || f.Until-f.From > int64(slack.Arrival)/2
 	}, slack.Settled)

@@ -232,7 +232,7 @@ func idleTimes(h *history.History, name string, slot int, slack Slack) periods {
 			busy = append(busy, o)
 		}
 	}
-	for _, f := range h.Faults {
+	for _, f := range slices.Concat(h.Faults, newMasters(h)) {
 		for master := range h.Run.Masters {
 			if f.Kind != history.Still && strikesWorker(f, slot) && strikesMaster(f, master) {
 				busy = append(busy, history.Hold{

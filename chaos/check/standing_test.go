@@ -259,6 +259,7 @@ func TestIdle(t *testing.T) {
 		spans          []history.Span
 		failures       []history.Failure
 		faults         []history.Fault
+		began          float64 // when the run began, with new masters; 0: long ago
 		judged, broken int
 	}{
 		"it was taken": {masters: 1, holds: []history.Hold{hold(0, 0, 3.9)}, spans: waited("lock"), judged: 1},
@@ -274,6 +275,12 @@ func TestIdle(t *testing.T) {
 		},
 		"free on a quorum": {
 			masters: 3, holds: []history.Hold{hold(0, 0, 4), hold(1, 0, 2)}, spans: waited("lock"), judged: 1, broken: 1,
+		},
+		"free on new masters": {
+			masters: 3, holds: []history.Hold{hold(0, 0, 1)}, spans: waited("lock"), began: 0.5, judged: 1,
+		},
+		"one new master": {
+			masters: 1, holds: []history.Hold{hold(0, 0, 1)}, spans: waited("lock"), began: 0.5, judged: 1, broken: 1,
 		},
 		"it waits for others": {masters: 1, holds: []history.Hold{hold(0, 0, 2)}, spans: waited("many")},
 		"a fault": {
@@ -298,9 +305,12 @@ func TestIdle(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.began == 0 {
+				c.began = -60
+			}
 			found, judged := check.Idle(&history.History{
-				Run: history.Run{Masters: c.masters, Ended: at(60)}, Spans: c.spans, Failures: c.failures, Holds: c.holds,
-				Faults: c.faults,
+				Run:   history.Run{Masters: c.masters, Began: at(c.began), Ended: at(60)},
+				Spans: c.spans, Failures: c.failures, Holds: c.holds, Faults: c.faults,
 			}, check.Busy)
 			require.Len(t, found, c.broken)
 			require.Equal(t, c.judged, judged)
