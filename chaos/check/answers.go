@@ -57,9 +57,7 @@ func isCalm(h *history.History, a history.Answer, slack Slack) bool {
 	if a.Local {
 		return true
 	}
-	if a.Got != "conflict" && a.Got != "option" { // which no quarantine leads to
-		faults = append(faults, newMasters(h)...)
-	}
-	s := history.Span{Slot: a.Slot, Called: a.Called, Lost: a.Ended}
-	return inReach(h, faults, s, slack) > h.Run.Masters/2
+	call := history.Span{Slot: a.Slot, Called: a.Called, Lost: a.Ended}
+	_, enough := inReach(h, faults, call, a.Got, slack)
+	return enough
 }

@@ -61,6 +61,10 @@ func TestAnswers(t *testing.T) {
 		"a conflict of new masters": {
 			change: func(a *history.Answer) { a.Got = "conflict" }, began: 14.5, judged: 1, broken: 1,
 		},
+		"new masters, and one of them is a replica": {
+			change: func(a *history.Answer) { a.Got = "option" }, began: 14.5, faults: []history.Fault{strikes(19, 30, 1)},
+			judged: 1,
+		},
 		"long after they were": {
 			change: func(a *history.Answer) { a.Got = "contended" }, began: 13.5, judged: 1, broken: 1,
 		},
@@ -265,6 +269,10 @@ func TestAvailable(t *testing.T) {
 		"two that forget":   {faults: []history.Fault{forgets}, judged: 1},
 		"new masters":       {began: 14.5, judged: 1},
 		"masters once new":  {began: 13.5, judged: 1, broken: 1},
+		"new masters, and one of them is a replica": {
+			change: func(f *history.Failure) { f.Cause, f.Ended = "option", at(20.5) }, began: 14.5,
+			faults: []history.Fault{ofOne}, judged: 1,
+		},
 		"a conflict of new masters": {
 			change: func(f *history.Failure) { f.Cause, f.Ended = "conflict", at(20.5) }, began: 14.5, judged: 1, broken: 1,
 		},

@@ -13,22 +13,17 @@ import (
 // judged: on a busy machine an answer takes some. It had little time, too, for a lock that was held until shortly
 // before its end: masters that grant it at once may mint different tokens, and one more call makes them equal. Nor is
 // one of several locks, which may have had little time for the last of them. That masters belong to different sets, or
-// cannot be used, is an answer, of new masters too: no option of a section is wrong by itself.
+// cannot be used, is an answer: no option of a section is wrong by itself.
 func Available(h *history.History, slack Slack) (found []Violation, judged int) {
-	all := slices.Concat(h.Faults, newMasters(h))
 	for _, f := range h.Failures {
-		unusable := f.Cause == "conflict" || f.Cause == "option"
 		late := f.Ended - int64(slack.Answer)
+		unusable := isOfMasters(f.Cause)
 		if !unusable && (f.Cause != "no quorum" || f.Called > late || f.Form == many || wasHeld(h, f.Name, late, f.Ended)) {
 			continue
 		}
 		judged++
-		faults := all
-		if unusable {
-			faults = h.Faults
-		}
-		reached := inReach(h, faults, history.Span{Slot: f.Slot, Called: f.Called, Lost: f.Ended}, slack)
-		if reached > h.Run.Masters/2 {
+		call := history.Span{Slot: f.Slot, Called: f.Called, Lost: f.Ended}
+		if reached, enough := inReach(h, h.Faults, call, f.Cause, slack); enough {
 			found = append(found, Violation{Rule: "available", Text: fmt.Sprintf(
 				"%s: %s of process %d failed after %v, with %d of %d masters in reach: %s", f.Name, f.Form, f.Process,
 				time.Duration(f.Ended-f.Called), reached, h.Run.Masters, f.Err)})

@@ -26,9 +26,12 @@ func (s Slack) after(f history.Fault, ttl int64) int64 {
 	}
 }
 
-// inReach returns how many masters the faults did not keep from answering a call. Of the span it reads the slot, and
-// Lost as the end of the call. A fault before the call counts until its consequences have ended.
-func inReach(h *history.History, faults []history.Fault, call history.Span, slack Slack) (masters int) {
+// inReach returns how many masters no fault kept from answering a call as they should, and whether these are enough. Of
+// the span it reads the slot, and Lost as the end of the call. A fault before the call counts until its consequences
+// have ended. New masters do not vote at once; and they become a set only while none of them is unfit to be in it.
+func inReach(
+	h *history.History, faults []history.Fault, call history.Span, got string, slack Slack,
+) (masters int, enough bool) {
 	settledSince := call.Called - int64(slack.Settled)
 	votesSince := settledSince - int64(h.Run.TTL)*3/2 // after its quarantine
 	for master := range h.Run.Masters {
@@ -42,8 +45,14 @@ func inReach(h *history.History, faults []history.Fault, call history.Span, slac
 			masters++
 		}
 	}
-	return masters
+	if h.Run.Masters > 1 && h.Run.Began > votesSince {
+		return masters, masters == h.Run.Masters && isOfMasters(got)
+	}
+	return masters, masters > h.Run.Masters/2
 }
+
+// isOfMasters reports whether an acquisition ended with what the masters are, and not with a vote that they withheld.
+func isOfMasters(got string) bool { return got == "conflict" || got == "option" }
 
 // newMasters returns what a run over several masters begins with: all of them are new, and in quarantine as after a
 // loss of their data. A single master has no quarantine.
