@@ -216,6 +216,9 @@ func TestDoctorFindsAClusterWithoutSlots(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" { // started by a test, to be the command in a process of its own
+		main()
+	}
 	scratch.Use("fencelock-cmd")
 	testredis.Together()
 	slow = testkit.Patience // doctor warns of no busy machine

@@ -5,6 +5,7 @@
 //	fencelock inspect NAME   one lock: its holders, its waiters in order, and each master's own view
 //	fencelock watch NAME     one lock: a line for each change, until it is interrupted
 //	fencelock break NAME     takes the lock away from a holder or a waiter, and waits until it is free of it
+//	fencelock lock NAME -- COMMAND [ARG...]   runs a command while it holds the lock
 //	fencelock doctor         checks each server, and says what to do about what it finds
 //	fencelock serve          a page about the locks in use, for a browser on this machine
 //
@@ -21,7 +22,7 @@
 //
 // The exit status is 0 if all is well; 1 if a server did not answer or refused, or doctor has found an error; 2 for a
 // wrong command line; 3 if the lock of inspect is free, the hold of break is gone, or doctor has found warnings and no
-// errors.
+// errors. The sub-command lock ends with the status of its command, or with 120 to 124: its -h has them.
 package main
 
 import (
@@ -34,6 +35,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -59,23 +61,40 @@ const (
 type command struct {
 	name, arguments, about string
 	define                 func(*flag.FlagSet) func(context.Context, *session) (int, error)
+	help                   string // what -h says after the flags
 }
 
 var commands = []command{
-	{"list", "", "the locks in use: their holders, since when, and how many wait", defineList},
-	{"inspect", "NAME", "one lock: its holders, its waiters in order, and each master's own view", defineInspect},
-	{"watch", "NAME", "one lock: a line for each change", defineWatch},
-	{"break", "NAME", "takes the lock away from a holder or a waiter, and waits until it is gone", defineBreak},
-	{"doctor", "", "checks each server, and says what to do about what it finds", defineDoctor},
-	{"serve", "", "a page about the locks in use, for a browser on this machine", defineServe},
+	{name: "list", about: "the locks in use: their holders, since when, and how many wait", define: defineList},
+	{
+		name: "inspect", arguments: "NAME", define: defineInspect,
+		about: "one lock: its holders, its waiters in order, and each master's own view",
+	},
+	{name: "watch", arguments: "NAME", about: "one lock: a line for each change", define: defineWatch},
+	{
+		name: "break", arguments: "NAME", define: defineBreak,
+		about: "takes the lock away from a holder or a waiter, and waits until it is gone",
+	},
+	{
+		name: "lock", arguments: "NAME [NAME...] [-- COMMAND [ARG...]]", define: defineLock,
+		about: "runs a command while it holds the lock; of several, all or none", help: lockHelp,
+	},
+	{name: "doctor", about: "checks each server, and says what to do about what it finds", define: defineDoctor},
+	{name: "serve", about: "a page about the locks in use, for a browser on this machine", define: defineServe},
 }
+
+// runs reports whether the sub-command takes several names and a command to run.
+func (c *command) runs() bool { return strings.Contains(c.arguments, "--") }
 
 // session is what a sub-command works with.
 type session struct {
-	target target
-	name   string // the argument, of a sub-command that has one
-	out    io.Writer
-	errs   io.Writer
+	target  target
+	name    string   // the argument, of a sub-command that has one
+	names   []string // of a sub-command that takes several
+	command []string // what follows "--"; nil if there is none
+	getenv  func(string) string
+	out     io.Writer
+	errs    io.Writer
 }
 
 // errUsage marks a mistake in the command line, for which the usage has been printed or the message says enough.
@@ -98,7 +117,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	for _, c := range commands {
 		if c.name == name {
 			status, err := c.run(ctx, args[1:], getenv, out, errs)
-			return report(ctx, status, err, errs)
+			if status = report(ctx, status, err, errs); err != nil && c.runs() {
+				return lockStatus(status)
+			}
+			return status
 		}
 	}
 	w := errs
@@ -109,7 +131,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	}
 	fmt.Fprint(w, "usage: fencelock SUB-COMMAND [flags]\n\n")
 	for _, c := range commands {
-		fmt.Fprintf(w, "  %-14s %s\n", strings.TrimSpace(c.name+" "+c.arguments), c.about)
+		arguments, _, _ := strings.Cut(c.arguments, " [")
+		fmt.Fprintf(w, "  %-14s %s\n", strings.TrimSpace(c.name+" "+arguments), c.about)
 	}
 	fmt.Fprintf(w, "  %-14s %s\n", "version", "which fencelock this is")
 	fmt.Fprint(w, "\nfencelock SUB-COMMAND -h lists its flags. The Redis: -addr, or FENCELOCK_URL or REDIS_URL.\n")
@@ -166,8 +189,18 @@ func (c *command) run(
 	usage := func() {
 		fmt.Fprintf(flags.Output(), "usage: %s\n%s\n\n", strings.TrimSpace(flags.Name()+" [flags] "+c.arguments), c.about)
 		flags.PrintDefaults()
+		fmt.Fprint(flags.Output(), c.help)
 	}
-	s := &session{out: out, errs: errs}
+	s := &session{getenv: getenv, out: out, errs: errs}
+	wrong := func(text string) (int, error) {
+		fmt.Fprintf(errs, "fencelock %s: %s\n", c.name, text)
+		return 0, errUsage
+	}
+	if i := slices.Index(args, "--"); i >= 0 && c.runs() {
+		if args, s.command = args[:i], args[i+1:]; len(s.command) == 0 {
+			return wrong("no command follows --")
+		}
+	}
 	given := s.target.define(flags)
 	work := c.define(flags)
 	var names []string
@@ -186,11 +219,11 @@ func (c *command) run(
 		}
 		names = append(names, flags.Arg(0))
 	}
-	wrong := func(text string) (int, error) {
-		fmt.Fprintf(errs, "fencelock %s: %s\n", c.name, text)
-		return 0, errUsage
-	}
 	switch {
+	case c.runs():
+		if s.names = names; len(names) == 0 {
+			return wrong("takes the name of a lock before --")
+		}
 	case c.arguments == "" && len(names) > 0:
 		return wrong(fmt.Sprintf("takes no argument %q", names[0]))
 	case c.arguments != "" && len(names) != 1:

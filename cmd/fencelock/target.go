@@ -41,6 +41,7 @@ type target struct {
 	prefix         string
 	by             string // who breaks holds
 	timeout        time.Duration
+	quarantine     time.Duration // of a quorum; 0 for the default
 }
 
 // addresses is a flag that may be given several times, with one or more addresses each.
@@ -320,6 +321,9 @@ func (t *target) connect() (*connection, error) {
 			options = append(options, rwlock.WithMeta(t.by))
 		}
 		if t.quorum() {
+			if t.quarantine != 0 {
+				options = append(options, redlock.WithQuarantine(t.quarantine))
+			}
 			c.locker, err = redlock.New(c.masters, options...)
 		} else {
 			c.locker, err = rwlock.New(c.masters[0], options...)
@@ -359,6 +363,7 @@ func plain(err error) string {
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", `\n`) }
 
 var apiSpeak = strings.NewReplacer(
+	"WithQuarantine sets the longest TTL", "-quarantine sets the longest TTL",
 	"rwlock: no usable answer from Redis; ", "", "rwlock: ", "",
 	", the limit of base.Dialer.Timeout and base.Sentinel.Dialer.Timeout", "", ", the limit of base.Dialer.Timeout", "",
 	": leave addr empty and name the node in base.InitAddress, with", "; -cluster needs",

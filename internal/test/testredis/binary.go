@@ -18,6 +18,17 @@ func Require(t testing.TB) {
 	missing(t, "no redis-server on PATH: install the Debian package redis-server, or name a binary in FENCELOCK_SERVER")
 }
 
+// Program returns the path of a program, and skips the test if it is not installed. With CI=true it fails the test
+// instead.
+func Program(t testing.TB, name, debian string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		missing(t, "no "+name+" on PATH: install the Debian package "+debian)
+	}
+	return path
+}
+
 // missing skips a test because a program is missing. With CI=true it fails the test instead.
 func missing(t testing.TB, what string) {
 	t.Helper()

@@ -1,0 +1,8 @@
+//go:build darwin || freebsd || netbsd || openbsd || dragonfly
+
+package main
+
+import "syscall"
+
+// endWithParent does nothing: on this system the command goes on if this process is killed.
+func endWithParent(*syscall.SysProcAttr) {}

@@ -1,0 +1,96 @@
+//go:build linux
+
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
+	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
+)
+
+// A command on a terminal reads from it, and gets what is typed there: Ctrl-C, Ctrl-D and Ctrl-Z.
+func TestLockOnATerminal(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	for name, c := range map[string]struct {
+		script string // of the shell on the terminal
+		typed  []string
+		says   []string // what is awaited before each text is typed, and after the last one
+	}{
+		"a command that reads": {
+			`L one -- cat; echo status $?`,
+			[]string{"", "hello\n", "\x04"},
+			[]string{"", "", "hello\r\nhello", "status 0"},
+		},
+		"Ctrl-C": {
+			`L two -- sh -c 'echo runs; sleep 1000'; echo status $?`,
+			[]string{"\x03"},
+			[]string{"runs", "status 130"},
+		},
+		"Ctrl-Z": {
+			`L three -- sh -c 'echo runs; read line; echo got $line'; echo status $?`,
+			[]string{"\x1a", "more\n"},
+			[]string{"runs", "the command goes on", "got more\r\nstatus 0"},
+		},
+		"the terminal is given back": {
+			`L four -- true; read line; echo got $line`,
+			[]string{"more\n"},
+			[]string{"", "got more"},
+		},
+		"while it waits": {
+			`L five -- sh -c 'L five-inner -- true; echo runs; L -keys other five -- echo never'`,
+			[]string{"\x03"},
+			[]string{"runs", ""},
+		},
+		"brought to the foreground": {
+			`set -m; L six -- sh -c 'read line; echo got $line' & sleep 0.3; fg; echo status $?`,
+			[]string{"more\n"},
+			[]string{"", "got more\r\nstatus 0"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := testredis.Program(t, "script", "bsdutils")
+			self := expect.NoError(filepath.Abs("/proc/self/exe")).In(t)
+			self = expect.NoError(filepath.EvalSymlinks(self)).In(t)
+			program := strings.ReplaceAll(c.script, "L ", self+" lock "+patience+" ")
+			cmd := exec.Command(path, "-qfec", "bash -c '"+strings.ReplaceAll(program, "'", `'\''`)+"'", "/dev/null")
+			cmd.Env = append(cmd.Environ(), asCommand+"=1", "FENCELOCK_URL="+urlOf(server))
+			var out output
+			cmd.Stdout, cmd.Stderr = &out, &out
+			in := expect.NoError(cmd.StdinPipe()).In(t)
+			require.NoError(t, cmd.Start())
+			ended := make(chan struct{})
+			go func() {
+				_ = cmd.Wait()
+				close(ended)
+			}()
+			t.Cleanup(func() {
+				_ = cmd.Process.Kill()
+				<-ended
+			})
+			says := func(text string) {
+				so := func() bool { return strings.Contains(out.String(), text) }
+				require.Eventually(t, so, testkit.Patience, time.Millisecond, "%q in %q", text, out.String())
+			}
+			for i, typed := range c.typed {
+				says(c.says[i])
+				expect.NoError(in.Write([]byte(typed))).In(t)
+			}
+			says(c.says[len(c.typed)])
+			select {
+			case <-ended:
+			case <-time.After(testkit.Patience):
+				require.FailNow(t, "it does not end", out.String())
+			}
+		})
+	}
+}
