@@ -2,8 +2,8 @@
 // arguments, reply, why a second run with the same arguments is harmless, and its cost.
 //
 // A script reads the lock, mostly with one HMGET, handles its common case first, and returns. Shared code is in files
-// of its own: vote.lua, lock.lua, settle.lua and process.lua. An include line stands for such a file. Most include
-// lines come after the common case, which then does not pay for the shared code.
+// of its own, and so are the parts of acquire.lua. An include line stands for the whole text of such a file. Those of
+// lock.lua and settle.lua come after the common case, which then does not pay for them.
 package scripts
 
 import (
@@ -75,7 +75,7 @@ func assemble(file string) string {
 	}
 	var b strings.Builder
 	for line := range strings.Lines(string(text)) {
-		if part, ok := strings.CutPrefix(line, include); ok {
+		if part, ok := strings.CutPrefix(strings.TrimSpace(line), include); ok {
 			line = assemble(strings.TrimSpace(part))
 		}
 		b.WriteString(line)

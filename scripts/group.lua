@@ -73,25 +73,16 @@ for i = releases + 1, members do
   if i > last and not (h[1] and find(h[1], id, 1, true) == 1) then
     line = i == first and refused or '2 0 0 ' .. usText .. ' - 0 0 -'
   elseif h[1] == false and h[2] == false and (t or not h[3]) then
-    local v, token, w = us, usText, id .. times
+    local last, block, floor, text = t, nil, floor, nil
     if several then
-      token = ARGV[4 + members + i - releases]
-      v = token + 0
-      if v > us + 1000000 then v, token = us + 1000000, nil end
-      if v < floor then v, token = floor, nil end
-      if not t and v < us then v, token = us, usText end
+      text = ARGV[4 + members + i - releases]
+      local asked = text + 0
+      if asked > us + 1000000 then asked, text = us + 1000000, nil end
+      if asked < floor then text = nil else floor = asked end
     end
-    if t and t >= v then v, token = t + 1, nil end
-    token = token or format('%.0f', v)
-    if several and e then
-      call('HSET', lock, 't', token, 'tw', token, 'w', w, 'd', d, 'e', e)
-    elseif several then
-      call('HSET', lock, 't', token, 'tw', token, 'w', w, 'd', d)
-    elseif e then
-      call('HSET', lock, 't', token, 'w', w, 'd', d, 'e', e)
-    else
-      call('HSET', lock, 't', token, 'w', w, 'd', d)
-    end
+    -- include: mint.lua
+    local token, w = v == us and usText or v == floor and text or format('%.0f', v), id .. times
+    -- include: take.lua
     call('PEXPIRE', lock, life)
     line = token == usText and atOnce or '1 ' .. token .. rest
   end

@@ -52,7 +52,7 @@ func TestEveryScriptBeginsWithItsContract(t *testing.T) {
 func TestSourcesAreAssembled(t *testing.T) {
 	files := luaFiles(t)
 	included := map[string]bool{}
-	include := regexp.MustCompile(`(?m)^-- include: (.*)\n`)
+	include := regexp.MustCompile(`(?m)^ *-- include: (.*)\n`)
 	for name, source := range scripts.All() {
 		require.Equal(t, source, scripts.Source(name))
 		want := files[string(name)+".lua"]

@@ -62,15 +62,14 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h
   local lease, details, claim, block, letter, channel =
     string.match(has[1] or '', '^q (%d+) %d+ %d+ (w (%d+) [-+](%d*) (%a)(%S+).*)$')
   if lease and lease - ms > 0 then
-    local format, v = string.format, has[2] and has[2] - us >= 0 and has[2] + 1 or us
-    local first, waiting = '', queued - 1
-    if block ~= '' then -- of a shared hold, as in mint
-      first, v = format(' %.0f', v), math.max(math.min(v + block - 1, us + 1000000), v)
-    end
+    local format, last, waiting = string.format, has[2], queued - 1
+    if block == '' then block = nil end -- else of a shared hold
+    -- include: mint.lua
+    first = first and format(' %.0f', first) or ''
     local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
     local token, expiry = v == us and usText or format('%.0f', v), ms + claim
     local message = head .. ' ' .. token .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
-    if block ~= '' then message = message .. format('%s %d', first, waiting) end
+    if block then message = message .. format('%s %d', first, waiting) end
     local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
     if heard ~= 0 or letter == 'b' then
       local expiryText = format('%d%05d', math.floor(expiry / 100000), expiry % 100000)

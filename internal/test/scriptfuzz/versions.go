@@ -40,7 +40,7 @@ func assemble(folder fs.FS, file string) ([]byte, error) {
 	}
 	var all []byte
 	for line := range bytes.Lines(text) {
-		if part, ok := bytes.CutPrefix(line, include); ok {
+		if part, ok := bytes.CutPrefix(bytes.TrimSpace(line), include); ok {
 			if line, err = assemble(folder, string(bytes.TrimSpace(part))); err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)
 			}
