@@ -27,6 +27,8 @@ type Holder struct {
 	Count       int           // acquisitions of the owner that share it; for an RWMutex of this process, its holders
 	Token       fencing.Token // of a block the last; of a broken hold the one that it had; 0 in an AcquireError
 	Broken      bool          // of Inspect and List: it cannot be renewed any more, see Break
+	BrokenBy    string        // who broke it, as BrokenError says; "" if the master does not know
+	BrokenWhy   string        // the reason of Break: escape both before printing
 	Shared      bool          // the goroutines of a process share it by an RWMutex
 	Ended       bool          // released, and kept by WithMinHold until Remaining is over
 	Detached    bool          // left to another process by Lease.Detach, or its process has tried to

@@ -7,7 +7,7 @@
 -- Reply  {server us, mode '' | 'r' | 'w', token,
 --         holders {{hold, owner, mode, channel, owner's counter, ms left, ms held, token (of a block the last, of a
 --         broken hold the one that it had), meta, 1 for a shared hold or 0, 1 for a broken one or 0, 1 for one that is
---         marked for another client or 0}, ...} by expiry,
+--         marked for another client or 0, who broke a broken one and why, or ''}, ...} by expiry,
 --         waiters {{hold, owner, mode, channel, ms waited, meta, state q | p | d as in lock.lua, place}, ...} by
 --         place}
 -- Twice  reads only
@@ -29,13 +29,14 @@ local function show(id, state, expiry, token, since, details)
   if shared == 1 or owner == '-' then owner = id end
   local passed = math.max(ms - since, 0) -- the clock may have been set back
   if state == 'g' then
-    local count, broken = string.match(fields['o:' .. owner] or '1', '^%d+'), 0
+    local count, broken, by = string.match(fields['o:' .. owner] or '1', '^%d+'), 0, nil
     if token == 0 and channel ~= '-' then
-      token, broken = tonumber(string.match(fields['b:' .. id] or '', '^x %d+ (%d+)') or 0), 1
+      token, by = string.match(fields['b:' .. id] or '', '^x %d+ (%d+) %d+ (.*)$')
+      token, broken = tonumber(token or 0), 1
     end
     holders[#holders + 1] =
       { id, owner, mode, channel, tonumber(count), expiry - ms, passed, token, meta, shared, broken,
-        string.find(more, '#', 1, true) and 1 or 0 }
+        string.find(more, '#', 1, true) and 1 or 0, by or '' }
   else
     waiters[#waiters + 1] = { id, owner, mode, channel, passed, meta, state, token }
   end

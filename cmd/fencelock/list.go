@@ -78,12 +78,32 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 				}
 			}
 		case len(states) > 0:
-			return status, printTable(s.out, states, *wide)
+			if err := printTable(s.out, states, *wide); err != nil {
+				return 0, err
+			}
+			fmt.Fprintln(s.out, summary(states))
 		case status == statusOK:
 			fmt.Fprintln(s.errs, s.noSuchLock(*prefix, found))
 		}
 		return status, nil
 	}
+}
+
+// summary counts the locks of a list: "3000 locks, 8 waiting, the oldest held for 13m0s".
+func summary(states []listed) string {
+	waiting, oldest := 0, time.Duration(0)
+	for _, s := range states {
+		waiting += len(s.Waiters)
+		oldest = max(oldest, s.held())
+	}
+	text := fmt.Sprintf("%d locks, %d waiting", len(states), waiting)
+	if len(states) == 1 {
+		text = fmt.Sprintf("1 lock, %d waiting", waiting)
+	}
+	if oldest > 0 {
+		text += ", the oldest held for " + brief(oldest)
+	}
+	return text
 }
 
 // advices have been given before.
@@ -246,6 +266,8 @@ type (
 		Shared   bool          `json:"shared"`
 		Token    fencing.Token `json:"token"`
 		Broken   bool          `json:"broken"`
+		BrokenBy string        `json:"broken_by,omitempty"`
+		Why      string        `json:"broken_why,omitempty"`
 		Ended    bool          `json:"ended"`
 		Detached bool          `json:"detached"`
 		Held     int64         `json:"held_ms"`
@@ -291,8 +313,8 @@ func holdersOf(all []rwlock.Holder) []jsonHolder {
 	list := make([]jsonHolder, 0, len(all)) // never null
 	for _, h := range all {
 		list = append(list, jsonHolder{
-			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Shared, h.Token, h.Broken, h.Ended, h.Detached,
-			h.Held.Milliseconds(), h.Remaining.Milliseconds(),
+			h.Hold, h.Owner, h.Meta, h.Mode.String(), h.Count, h.Shared, h.Token, h.Broken,
+			h.BrokenBy, h.BrokenWhy, h.Ended, h.Detached, h.Held.Milliseconds(), h.Remaining.Milliseconds(),
 		})
 	}
 	return list

@@ -60,7 +60,8 @@ func TestOneRedis(t *testing.T) {
 	require.Regexp(t, `(?m)^NAME +MODE +HOLDER +HELD +LEFT +TOKEN +WAITING +LONGEST$`, all.out)
 	require.Regexp(t, `(?m)^orders +write +web-1 +\S+ +(59m|1h)\S+ +`+orders.Token().String()+` +1 +\S+$`, all.out)
 	require.Regexp(t, `(?m)^report +read +"\\x1b\[31mred\\ttab" .* - +-$`, all.out)
-	require.Equal(t, 3, strings.Count(all.out, "\n"))
+	require.Regexp(t, `(?m)^2 locks, 1 waiting, the oldest held for \S+$`, all.out)
+	require.Equal(t, 4, strings.Count(all.out, "\n"))
 
 	for _, c := range []struct {
 		flags, contains, lacks string
@@ -90,7 +91,9 @@ func TestOneRedis(t *testing.T) {
 	require.Equal(t, "web-2", state.Waiters[0].Meta)
 
 	got = exits(t, statusOK, at, "inspect", "orders", patience)
-	require.Contains(t, got.out, "orders: held for write, token "+orders.Token().String())
+	require.Regexp(t, `^orders: held for write by web-1 since \S+, 1 waits, token `+orders.Token().String()+"\n", got.out)
+	require.NotContains(t, got.out, "OWNER")
+	require.NotContains(t, got.out, "NESTED")
 	require.Contains(t, got.out, state.Holders[0].Hold)
 	require.Contains(t, got.out, state.Waiters[0].Hold)
 	require.Contains(t, exits(t, statusNo, at, "inspect", patience, "free", "-json").out, `"holders":[]`)
@@ -179,7 +182,7 @@ func TestWatchOfReaders(t *testing.T) {
 	now := time.Now()
 	require.NoError(t, v.show(held, nil, now.Add(-2*time.Second)))
 	held.Holders = slices.Clone(held.Holders)
-	held.Holders[0].Broken = true
+	held.Holders[0].Broken, held.Holders[0].BrokenBy, held.Holders[0].BrokenWhy = true, "ann", "stuck"
 	require.NoError(t, v.show(held, nil, now.Add(-time.Second)))
 	require.NoError(t, v.show(rwlock.State{Token: 9}, nil, now))
 	require.Empty(t, errs.String())
@@ -190,7 +193,7 @@ func TestWatchOfReaders(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"holds    read  first  A  token 7, since 0s", "holds    read  second  B  token 9, since 0s",
-		"broken   read  first  A  token 7, stands for 1s at most",
+		"broken   read  first  A  token 7, by ann: stuck, stands for 1s at most",
 		"expired  read  first  A", "gone     read  second  B", "free     last token 9",
 	}, lines)
 }
@@ -222,7 +225,7 @@ func TestEveryDeployment(t *testing.T) {
 		}
 		at := "REDIS_URL=redis-cluster://" + c.Nodes()[0].Addr()
 		got := fencelock(t, at, "list", patience)
-		require.Equal(t, 7, strings.Count(got.out, "\n"), got.out+got.errs)
+		require.Contains(t, got.out, "\n6 locks, 0 waiting", got.errs)
 		got = fencelock(t, at, "doctor", patience)
 		require.NotContains(t, got.out, "error", got.errs)
 		require.Equal(t, 3, strings.Count(got.out, "messages     arrive"), got.out)

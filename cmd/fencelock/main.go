@@ -3,6 +3,7 @@
 //
 //	fencelock list           the locks in use: their holders, since when, and how many wait
 //	fencelock inspect NAME   one lock: its holders, its waiters in order, and each master's own view
+//	fencelock stuck NAME     whether the holders of a lock still renew it, and what to do if not
 //	fencelock watch NAME     one lock: a line for each change, until it is interrupted
 //	fencelock break NAME     takes the lock away from a holder or a waiter, and waits until it is free of it
 //	fencelock lock NAME -- COMMAND [ARG...]   runs a command while it holds the lock
@@ -69,6 +70,10 @@ var commands = []command{
 	{
 		name: "inspect", arguments: "NAME", define: defineInspect,
 		about: "one lock: its holders, its waiters in order, and each master's own view",
+	},
+	{
+		name: "stuck", arguments: "NAME", define: defineStuck,
+		about: "whether the holders of a lock still renew it, and what to do; it takes up to a TTL",
 	},
 	{name: "watch", arguments: "NAME", about: "one lock: a line for each change", define: defineWatch},
 	{

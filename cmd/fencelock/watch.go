@@ -142,6 +142,9 @@ func (v *viewer) changes(state rwlock.State) (lines []string) {
 			lines = append(lines, "holds    "+line+", since "+brief(h.Held))
 		}
 		if h.Broken && !wasBroken(h.Hold) {
+			if h.BrokenBy != "" {
+				line += ", by " + printable(h.BrokenBy) + ": " + printable(h.BrokenWhy)
+			}
 			lines = append(lines, "broken   "+line+", stands for "+brief(h.Remaining)+" at most")
 		}
 	}

@@ -49,10 +49,12 @@ type Holder struct {
 	Count       int
 	Token       fencing.Token // of an InspectReply; of a broken hold the one that it had
 	Broken      bool          // of an InspectReply: the hold cannot be renewed any more
-	Shared      bool          // the goroutines of a process share it
-	Ended       bool          // its client has released it, and it stands until its minimum
-	Detached    bool          // its client has left it to another one, or has tried to
-	Lingering   bool          // in no reply: only its process knows
+	BrokenBy    string        // who broke it
+	BrokenWhy   string
+	Shared      bool // the goroutines of a process share it
+	Ended       bool // its client has released it, and it stands until its minimum
+	Detached    bool // its client has left it to another one, or has tried to
+	Lingering   bool // in no reply: only its process knows
 	Remaining   time.Duration
 	Held        time.Duration
 }

@@ -28,12 +28,16 @@ func ReadInspect(result rueidis.RedisResult) (InspectReply, error) {
 	_ = f.text()                                      // the mode of the first holder
 	reply.Token = fencing.Token(f.number(anyCounter)) // also a counter that is past the largest token
 	for _, h := range f.rows() {
-		reply.Holders = append(reply.Holders, Holder{
+		holder := Holder{
 			Hold: h.text(0), Owner: h.text(1), Mode: h.mode(2), Count: int(h.number(4)),
 			Remaining: h.millis(5), Held: h.millis(6), Meta: h.text(8),
 			Shared: h.number(9) == 1, Ended: h.text(3) == string(noRoute), Token: fencing.Token(max(h.number(7), 0)),
 			Broken: h.number(10) == 1, Detached: h.number(11) == 1,
-		})
+		}
+		if by := readBreaker(h.text(12)); by != nil {
+			holder.BrokenBy, holder.BrokenWhy = by.Who, by.Why
+		}
+		reply.Holders = append(reply.Holders, holder)
 	}
 	for _, w := range f.rows() {
 		reply.Waiters = append(reply.Waiters, Waiter{

@@ -549,18 +549,18 @@ func (m *lock) inspect() reply {
 		if h.block > 0 {
 			shared = 1
 		}
-		token, broken := h.token, int64(0)
+		token, broken, by := h.token, int64(0), ""
 		if token == 0 && !h.ended {
 			broken = 1
 			if mark := m.mark(h.id); mark != nil {
-				token = mark.token
+				token, by = mark.token, mark.broken
 			}
 		}
 		holders = append(holders, reply{
 			h.id, owner, h.mode, h.channel(),
 			unknown{},
 			h.expiry - m.ms(), max(m.ms()-h.since, 0), token, h.meta, shared,
-			broken, int64(flag(h.mark != "")),
+			broken, int64(flag(h.mark != "")), by,
 		})
 	}
 	all := slices.Clone(m.queue)
