@@ -1,9 +1,9 @@
 -- yield.lua: a hold that has no quorum goes back to its place in the queue if a hold that goes before it waits behind
 -- it: an older hold, or an upgrade. So all masters converge on the same holder. If none waits, the hold keeps its grant
--- for another claim.
+-- for another claim. A hold whose client reaches no quorum of masters gives its grant back in any case, and is gone.
 --
 -- KEYS   as in lock.lua
--- ARGV   1 as in vote.lua, 2 hold, 3 token of the grant
+-- ARGV   1 as in vote.lua, 2 hold, 3 token of the grant, 4 '1': give it back in any case; may be left out
 -- Reply  kept {1, token, ms left, server us, first token of a block}; yielded {0, 0, ms until something may expire,
 --        server us}, unknown here {2, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a grant that is kept gets a larger token, so the second call finds another grant and leaves it alone, however
@@ -26,7 +26,10 @@ if state == 'w' or state == 'g' then
     drop(id, state, details)
     details = string.gsub(details, '^(%a %d+ [^ ~#]+)~?', '%1~')
     -- An upgrade goes before all other holds, since it never yields. If the head is dead, the lock comes back.
-    if head[1] and (head[1] < id or head[2] - 0 == 0) then
+    if ARGV[4] then
+      purge()
+      admit()
+    elseif head[1] and (head[1] < id or head[2] - 0 == 0) then
       enqueue(id, 1, details)
       purge()
       admit()

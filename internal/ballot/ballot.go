@@ -16,6 +16,8 @@
 //     checked last, because a raise takes time.
 //   - Contenders without a quorum yield their grants to older holds that wait behind them. The oldest contender keeps
 //     its grants. A grant that was offered counts again only with a new token.
+//   - A waiter to which fewer masters than a quorum answer gives its grants back, whatever its age: it would keep the
+//     lock from all others for as long as it waits. It asks these masters again once a quorum answers.
 //   - An upgrade counts as older than every other contender and never yields. The holds in its way end: with a quorum
 //     they are released, a single attempt without one gives up, and the grants of a dead client expire.
 package ballot
@@ -189,7 +191,7 @@ func (t Tally) HandedOff() bool {
 // can be asked to: a quorum may have granted the hold before this master has answered.
 func (t Tally) MayRenew() bool {
 	return t.count(func(v *Vote) bool {
-		return v.State == Asked && !v.Slow || v.inflight != None && v.inflight != Yield
+		return v.State == Asked && !v.Slow || v.inflight != None && !v.yields()
 	}) > 0
 }
 
@@ -251,6 +253,11 @@ func (t Tally) split() bool {
 	return asked == 0 && t.inState(Queued) > 0
 }
 
+// cutOff reports whether fewer masters than a quorum answer, or may still answer in time. A failed one that is asked
+// again may answer: until it fails again, the hold keeps the grants that it gets. But it asks a master that it has left
+// only once a quorum has answered, or it would take and leave that grant with each attempt.
+func (t Tally) cutOff() bool { return t.Answers()+t.count((*Vote).Pending) < t.Quorum() }
+
 // takeNews reports whether any master has answered, or has become late, since the last call.
 func (t Tally) takeNews() (news bool) {
 	for i := range t {
@@ -275,7 +282,7 @@ func (t Tally) count(is func(*Vote) bool) (n int) {
 type Action struct {
 	Master int
 	Op     Op
-	Token  fencing.Token // the target of a raise, the grant's token of a yield
+	Token  fencing.Token // the target of a raise; of a yield that of the grant; of Ask the largest that was given back
 }
 
 // Next appends the operations to send now and marks them in flight. A vote has at most one operation in flight: two
@@ -289,14 +296,18 @@ func (b *Ballot) Next(actions []Action) []Action {
 	}
 	votes := b.Votes()
 	giveWay := votes.takeNews() && votes.split() // a grant that is kept is not offered again for the same reason
+	cutOff, asks := votes.cutOff(), b.target == 0 && votes.Answers() >= votes.Quorum()
 	for i := range votes {
 		v := &votes[i]
 		switch {
+		case v.State == Left && asks:
+			v.Ask()
+			actions = append(actions, Action{i, Ask, v.yielded})
 		case v.State != Granted || v.inflight != None || b.entry == Join:
 		case v.Token < b.target:
 			v.inflight = Raise
 			actions = append(actions, Action{i, Raise, b.target})
-		case b.mayYield(v) && (giveWay || v.yieldRequested):
+		case b.mayYield(v) && (giveWay || v.yieldRequested || cutOff && v.Err == nil): // else Remind sends it again
 			actions = append(actions, b.yield(i))
 		}
 	}
@@ -304,7 +315,7 @@ func (b *Ballot) Next(actions []Action) []Action {
 }
 
 // Remind appends what a periodic check of the waiting hold sends in addition to its refresh: it offers a grant without
-// a quorum to an older hold whose message was lost, and sends an unanswered yield again.
+// a quorum to an older hold whose message was lost, and sends an unanswered yield again, or Leave.
 func (b *Ballot) Remind(i int, actions []Action) []Action {
 	if v := b.Vote(i); b.mayYield(v) && v.inflight == None {
 		return append(actions, b.yield(i))
@@ -323,11 +334,13 @@ func (b *Ballot) mayYield(v *Vote) bool {
 // yield marks the grant as offered. From then on the grant does not count, regardless of the answer: the older hold may
 // already have been granted when the answer arrives (case yield-counted). Only a new token, minted after the offer,
 // proves that the grant has come back. The action names the token, so that a late offer does not take away a later
-// grant (case yield-unnamed).
+// grant (case yield-unnamed). All of that goes for Leave as well (cases leave-counted and leave-unnamed).
 func (b *Ballot) yield(i int) Action {
 	v := b.Vote(i)
 	v.yieldRequested = false
 	v.yielded = max(v.yielded, v.Token)
-	v.inflight = Yield
-	return Action{i, Yield, v.Token}
+	if v.inflight = Yield; b.Votes().cutOff() {
+		v.inflight = Leave
+	}
+	return Action{i, v.inflight, v.Token}
 }

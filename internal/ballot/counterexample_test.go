@@ -124,6 +124,26 @@ var counterexamples = map[string]func(*testing.T){
 		b.Vote(A).Yielded(1, silent)
 		require.Equal(t, ballot.Open, verdict(b, now), "and without an answer")
 	},
+	"keeps-cut-off": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), down, down)
+		require.Equal(t, []ballot.Action{leave(A, 1)}, b.Next(nil))
+	},
+	"leave-counted": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), down, down)
+		b.Next(nil)
+		b.Vote(A).Yielded(1, silent)
+		b.Vote(B).Ask()
+		b.Vote(B).Answered(granted(1))
+		require.Equal(t, ballot.Open, verdict(b, now), "the grant may be gone")
+	},
+	"leave-unnamed": func(t *testing.T) {
+		b := asked(ballot.Wait, 3, granted(1), down, down)
+		require.Equal(t, []ballot.Action{leave(A, 1)}, b.Next(nil), "it names the grant that it gives back")
+		b.Vote(A).Granted(3, now.Add(trust))
+		b.Vote(A).Yielded(1, granted(3))
+		b.Vote(B).Granted(3, now.Add(trust))
+		require.EqualValues(t, 3, reported(b, now), "the answer is not about the later grant")
+	},
 	"yield-unnamed": func(t *testing.T) {
 		b := asked(ballot.Wait, 3, granted(1), queued, queued)
 		require.Equal(t, []ballot.Action{yield(A, 1)}, b.Next(nil), "a yield names the grant that it gives up")

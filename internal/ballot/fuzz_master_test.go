@@ -108,6 +108,17 @@ func (m *simMaster) yield(token fencing.Token, now time.Duration) ballot.Answer 
 	return m.refresh(now)
 }
 
+// leave is a yield that gives the grant back in any case.
+func (m *simMaster) leave(token fencing.Token, now time.Duration) ballot.Answer {
+	switch {
+	case now < m.abstains:
+		return down
+	case m.grant.stands(now) && m.grant.token == token:
+		m.grant, m.older = grant{}, false
+	}
+	return m.refresh(now)
+}
+
 func (m *simMaster) refresh(now time.Duration) ballot.Answer {
 	switch {
 	case m.grant.stands(now):

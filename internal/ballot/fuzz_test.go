@@ -18,6 +18,7 @@ import (
 //   - a vote never has two operations under way, and one that upgrades never yields;
 //   - what a release has to reach is all that any of them has or may get yet;
 //   - only a single attempt ends because others hold the lock, and only an upgrade because of a rival;
+//   - a waiter that too few masters answer gives its grants back;
 //   - once all is calm, an acquisition comes to an end.
 func FuzzBallot(f *testing.F) {
 	source := rand.NewChaCha8([32]byte{1})
@@ -53,6 +54,7 @@ func play(t testing.TB, events []byte) {
 			break
 		}
 		w.mustStand(0)
+		w.mustLeave()
 	}
 	if events[1]%2 == 0 && !w.over && w.token == 0 {
 		w.calm()
@@ -203,7 +205,7 @@ func (w *world) mustStand(until time.Duration) {
 // yieldUnderWay reports whether a request may still end the grant that is counted on master i.
 func (w *world) yieldUnderWay(i int) bool {
 	for _, r := range append(w.requests[i], w.strays[i]...) {
-		if r.op == opYield && !r.ran && r.token == w.token {
+		if (r.op == opYield || r.op == opLeave) && !r.ran && r.token == w.token {
 			return true
 		}
 	}

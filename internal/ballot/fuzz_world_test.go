@@ -15,6 +15,7 @@ const (
 	opAcquire op = iota
 	opRaise
 	opYield
+	opLeave
 	opRefresh
 	opRenew
 	opRegain
@@ -67,6 +68,8 @@ func (w *world) run(i int, r *request) {
 		r.answer = m.raise(r.token, w.now)
 	case opYield:
 		r.answer = m.yield(r.token, w.now)
+	case opLeave:
+		r.answer = m.leave(r.token, w.now)
 	case opRefresh:
 		r.answer = m.refresh(w.now)
 	case opRenew:
@@ -84,7 +87,7 @@ func (w *world) answered(i int, r *request, a ballot.Answer) {
 		w.b.Vote(i).Answered(a)
 	case opRaise:
 		w.b.Vote(i).Raised(r.token, a)
-	case opYield:
+	case opYield, opLeave:
 		w.b.Vote(i).Yielded(r.token, a)
 	case opRenew:
 		w.b.Vote(i).Renewed(r.token, a, instant(w.now))
@@ -100,10 +103,11 @@ func (w *world) answered(i int, r *request, a ballot.Answer) {
 	w.decide()
 }
 
-// send posts a request, of which a vote has at most one under way beside its acquire.
+// send posts a request, of which a vote has at most one under way beside its acquires: the answer to an earlier one may
+// still be on its way when the hold has left the master.
 func (w *world) send(i int, r *request) {
 	for _, other := range w.requests[i] {
-		if other.op == r.op || other.op != opAcquire && other.op != opRefresh && r.op != opRefresh {
+		if other.op == r.op && r.op != opAcquire || other.op != opAcquire && other.op != opRefresh && r.op != opRefresh {
 			w.t.Fatalf("operation %d is sent while %d is under way", r.op, other.op)
 		}
 	}
@@ -133,11 +137,16 @@ func (w *world) look(i int) {
 func (w *world) perform(actions []ballot.Action) {
 	for _, a := range actions {
 		r := &request{op: opRaise, token: a.Token}
-		if a.Op == ballot.Yield {
+		switch a.Op {
+		case ballot.Ask:
+			r.op = opAcquire
+		case ballot.Yield:
 			r.op = opYield
-			if w.entry != ballot.Wait {
-				w.t.Fatalf("entry %d yields", w.entry)
-			}
+		case ballot.Leave:
+			r.op = opLeave
+		}
+		if r.op != opRaise && w.entry != ballot.Wait {
+			w.t.Fatalf("entry %d yields", w.entry)
 		}
 		w.send(a.Master, r)
 	}
@@ -164,6 +173,27 @@ func (w *world) decide() {
 		}
 	}
 	w.perform(w.b.Next(nil))
+}
+
+// mustLeave checks that a waiter to which too few masters answer gives back what it has from those that do. With a
+// target it starts again once the masters that are to answer have failed.
+func (w *world) mustLeave() {
+	able := 0
+	for i := range w.masters {
+		if v := w.b.Vote(i); v.Pending() || v.Err == nil {
+			able++
+		}
+	}
+	if w.entry != ballot.Wait || w.b.Target() != 0 || able >= w.b.Votes().Quorum() {
+		return
+	}
+	for i := range w.masters {
+		v := w.b.Vote(i)
+		leaving := slices.ContainsFunc(w.requests[i], func(r *request) bool { return r.op == opYield || r.op == opLeave })
+		if v.State == ballot.Granted && v.Err == nil && !leaving {
+			w.t.Fatalf("a waiter keeps the grant of master %d: %+v", i, w.states())
+		}
+	}
 }
 
 // reach is what the client knows of the masters' clocks.

@@ -297,7 +297,12 @@ func TestWhenAGrantIsOfferedBack(t *testing.T) {
 		"votes are split":            {ballot.Wait, votes{granted(1), queued, queued}, nil, []ballot.Action{yield(A, 1)}},
 		"an answer is to come":       {ballot.Wait, votes{granted(1), queued}, nil, nil},
 		"the answer is late":         {ballot.Wait, votes{granted(1), queued}, late, []ballot.Action{yield(A, 1)}},
-		"nobody else has any":        {ballot.Wait, votes{granted(1), down, down}, nil, nil},
+		"too few answer":             {ballot.Wait, votes{granted(1), down, silent}, nil, []ballot.Action{leave(A, 1)}},
+		"... two of which grant it":  {ballot.Wait, votes{granted(1), granted(1), down}, nil, nil},
+		"... perhaps":                {ballot.Wait, votes{granted(1), down}, nil, nil},
+		"... too late":               {ballot.Wait, votes{granted(1), down}, late, []ballot.Action{leave(A, 1)}},
+		"... to a single attempt":    {ballot.Try, votes{granted(1), down, down}, nil, nil},
+		"... to an upgrade":          {ballot.Upgrade, votes{granted(1), down, down}, nil, nil},
 		"an older hold asks for it":  {ballot.Wait, votes{granted(1)}, requested, []ballot.Action{yield(A, 1)}},
 		"a quorum has granted":       {ballot.Wait, votes{granted(1), granted(1), queued}, requested, nil},
 		"a try is over soon":         {ballot.Try, votes{granted(1)}, requested, nil},
@@ -312,6 +317,61 @@ func TestWhenAGrantIsOfferedBack(t *testing.T) {
 			b.Decide(now, anywhere)
 			require.Equal(t, test.want, b.Next(nil))
 			require.Empty(t, b.Next(nil), "once")
+		})
+	}
+}
+
+// A waiter that has left a master asks there again once a quorum answers, and counts a later grant only.
+func TestAWaiterThatLeftAMasterComesBackWithAQuorum(t *testing.T) {
+	b := asked(ballot.Wait, 3, granted(5), down, down)
+	require.Equal(t, []ballot.Action{leave(A, 5)}, b.Next(nil))
+	require.Empty(t, b.Next(nil), "once")
+	b.Vote(A).Granted(5, now.Add(trust)) // the message of what it gives back
+	b.Vote(A).Yielded(5, absent)
+	require.Equal(t, ballot.Left, b.Vote(A).State)
+	require.False(t, b.Vote(A).MayBeHeld())
+	require.Empty(t, b.Next(nil))
+	b.Vote(B).Ask()
+	require.Empty(t, b.Next(nil), "one is asked again, and may not answer")
+	b.Vote(B).Answered(down)
+	require.Empty(t, b.Next(nil))
+	require.Equal(t, 1, b.Votes().Answers())
+	b.Vote(B).Ask()
+	b.Vote(B).Answered(queued)
+	require.Equal(t, []ballot.Action{{Master: A, Op: ballot.Ask, Token: 5}}, b.Next(nil))
+	require.Empty(t, b.Next(nil), "once")
+	b.Vote(A).Answered(granted(5))
+	b.Vote(B).Granted(5, now.Add(trust))
+	require.Equal(t, ballot.Open, verdict(b, now), "the answer to an earlier request")
+	b.Vote(A).Granted(7, now.Add(trust))
+	b.Vote(B).Granted(7, now.Add(trust))
+	require.EqualValues(t, 7, reported(b, now))
+}
+
+func TestAnswersToALeave(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer ballot.Answer
+		state  ballot.State
+		again  []ballot.Action
+	}{
+		"unknown there":   {absent, ballot.Left, nil},
+		"waits there":     {queued, ballot.Queued, nil},
+		"granted since":   {granted(3), ballot.Granted, []ballot.Action{leave(A, 3)}},
+		"not answered":    {silent, ballot.Granted, nil}, // until Remind
+		"did not run":     {down, ballot.Granted, nil},
+		"denied for good": {denied, ballot.Failed, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := asked(ballot.Wait, 3, granted(1), down, down)
+			b.Next(nil)
+			require.Empty(t, b.Remind(A, nil), "not before its answer")
+			b.Vote(A).Yielded(1, test.answer)
+			require.Equal(t, test.state, b.Vote(A).State)
+			require.False(t, b.Vote(A).Counts() && test.again == nil)
+			require.Equal(t, test.again, b.Next(nil))
+			if test.answer.Status == ballot.NoAnswer && test.state == ballot.Granted {
+				require.Equal(t, []ballot.Action{leave(A, 1)}, b.Remind(A, nil))
+			}
 		})
 	}
 }

@@ -262,4 +262,8 @@ func yield(master int, token fencing.Token) ballot.Action {
 	return ballot.Action{Master: master, Op: ballot.Yield, Token: token}
 }
 
+func leave(master int, token fencing.Token) ballot.Action {
+	return ballot.Action{Master: master, Op: ballot.Leave, Token: token}
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

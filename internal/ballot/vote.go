@@ -17,6 +17,7 @@ const (
 	Refused               // answered: neither granted nor queued
 	Failed                // not answered, or the master cannot serve
 	Outvoted              // granted with a token that the quorum has passed, or no longer standing
+	Left                  // it answers, and the hold has left it until a quorum of masters answers
 )
 
 // Vote is one master's part in a ballot. Every lease keeps one Vote for each master, so the small fields are grouped.
@@ -80,7 +81,7 @@ func (v *Vote) MayArriveLate() bool { return v.Unknown || v.inflight == Regain }
 // answered reports whether the master's last result is an answer about the hold, not a failure.
 func (v *Vote) answered() bool {
 	switch v.State {
-	case Queued, Granted, Refused, Outvoted:
+	case Queued, Granted, Refused, Outvoted, Left:
 		return v.Err == nil
 	default:
 		return false
@@ -116,7 +117,7 @@ type Answer struct {
 // asks what became of the hold, and must not make a grant uncertain.
 func (v *Vote) Ask() {
 	v.delayed = false
-	if v.State == Unasked || v.State == Failed {
+	if v.State == Unasked || v.State == Failed || v.State == Left {
 		v.State, v.Slow = Asked, false
 	}
 }
@@ -240,6 +241,8 @@ const (
 	None    Op = iota
 	Raise      // raise the grant to the target
 	Yield      // give the grant to an older hold that waits behind it
+	Leave      // give the grant back, to any hold that waits
+	Ask        // ask a master that the hold has left
 	Renew      // move the expiry of the grant
 	Regain     // restore a hold that this master has lost and a quorum has
 	Confirm    // have the master, or its replicas, confirm a grant before it counts
@@ -357,10 +360,14 @@ func (v *Vote) Regained(token fencing.Token, a Answer) {
 	}
 }
 
-// Yielded applies the reply to the yield of the grant with this token.
+// Yielded applies the reply to the yield of the grant with this token, or to its Leave.
 func (v *Vote) Yielded(token fencing.Token, a Answer) {
-	if v.inflight != Yield {
+	if !v.yields() {
 		return
+	}
+	gone := Unasked
+	if v.inflight == Leave {
+		gone = Left
 	}
 	v.inflight = None
 	switch {
@@ -374,9 +381,12 @@ func (v *Vote) Yielded(token fencing.Token, a Answer) {
 	case a.Status == NoAnswer:
 		v.Err = a.Err // the next Remind yields again: only the answer to a yield shows the state
 	default:
-		v.State, v.Err = Unasked, nil
+		v.State, v.Err = gone, nil
 	}
 }
+
+// yields reports whether a request that takes the grant away is in flight.
+func (v *Vote) yields() bool { return v.inflight == Yield || v.inflight == Leave }
 
 // YieldRequested records that an older hold waits behind this one on the master. The message may arrive before the
 // answer that brings the grant, so the request is kept until there is a grant to yield.

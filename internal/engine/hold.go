@@ -392,9 +392,14 @@ func (h *hold) perform(actions []ballot.Action) {
 		m := h.e.masters[action.Master]
 		v := voter{h, m}
 		call := transport.Call{Vote: m.Vote(proposal)}
-		// A ballot asks for a raise or a yield. Renewals and regains have a schedule of their own.
-		if action.Op == ballot.Yield {
-			call.Script, call.Args = h.e.scripts.of(m).yield, wire.Yield{Hold: h.id, Token: action.Token}.Args(nil)
+		// Renewals and regains have a schedule of their own.
+		switch action.Op {
+		case ballot.Ask:
+			// Beyond what it has given back there: a smaller token would not count.
+			h.asking.request(m, h.e.tokens.proposalAfter(action.Token))
+		case ballot.Yield, ballot.Leave:
+			yield := wire.Yield{Hold: h.id, Token: action.Token, Leave: action.Op == ballot.Leave}
+			call.Script, call.Args = h.e.scripts.of(m).yield, yield.Args(nil)
 			v.post(call, wire.ReadYield, func(r wire.HoldReply, a ballot.Answer, err error) {
 				// The master may have kept the grant, with a new token, or may have granted the hold again at once.
 				h.ballot.Vote(m.Index).Yielded(action.Token, a)
@@ -405,7 +410,7 @@ func (h *hold) perform(actions []ballot.Action) {
 					}
 				}
 			})
-		} else {
+		case ballot.Raise:
 			call.Script, call.Args = h.e.scripts.of(m).raise, wire.Raise{Hold: h.id, Token: action.Token}.Args(nil)
 			v.post(call, wire.ReadRaise, func(_ wire.HoldReply, a ballot.Answer, _ error) {
 				// A vote for the target only if the master answers that it has counted the target (case raise-unheld: a raise of

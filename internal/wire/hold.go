@@ -194,9 +194,15 @@ func ReadRaise(result rueidis.RedisResult) (HoldReply, error) {
 type Yield struct {
 	Hold  string
 	Token fencing.Token // of the grant
+	Leave bool          // gives the grant back in any case, and the hold does not wait there any more
 }
 
-func (q Yield) Args(to []string) []string { return append(to, q.Hold, tokenArg(q.Token)) }
+func (q Yield) Args(to []string) []string {
+	if to = append(to, q.Hold, tokenArg(q.Token)); q.Leave {
+		to = append(to, "1")
+	}
+	return to
+}
 
 // ReadYield reads the reply. A grant that is kept, or has come back at once, has a larger token.
 func ReadYield(result rueidis.RedisResult) (HoldReply, error) {

@@ -35,7 +35,7 @@ func TestArguments(t *testing.T) {
 			"h,o,r,40000,d,7",
 		},
 		scripts.Raise: {wire.Raise{Hold: "h", Token: fencing.MaxToken}.Args(nil), "h,9007199254740991"},
-		scripts.Yield: {wire.Yield{Hold: "h", Token: 7}.Args(nil), "h,7"},
+		scripts.Yield: {wire.Yield{Hold: "h", Token: 7, Leave: true}.Args(nil), "h,7,1"},
 		scripts.Regain: {
 			wire.Regain{Hold: "h", TTL: "40000", Token: 7, Details: "d", Trusted: true}.Args(nil), "h,40000,7,d,1",
 		},
@@ -53,6 +53,7 @@ func TestArguments(t *testing.T) {
 	require.Equal(t, []string{"h", "40000", "h", "d"}, wire.Acquire{
 		Hold: "h", TTL: "40000", Order: wire.ByHold, Details: "d",
 	}.Args(nil))
+	require.Equal(t, []string{"h", "7"}, wire.Yield{Hold: "h", Token: 7}.Args(nil))
 	mark := wire.MarkOf("s")
 	require.Equal(t, "a0f1490a20d0211c997b44bc357e1972deab8ae3", mark)
 	require.Equal(t, []string{"h"}, wire.Release{Hold: "h"}.Args(nil), "the rest is as if it were there")

@@ -13,11 +13,14 @@
  * -DYIELD_ONCE       a yield is executed once at most, however late
  * -DYIELD_KEPT       where no older hold waits, a yield leaves the grant, and the client counts it again; it does so
  *                    with YIELD_ONCE only: repeated, the yield takes the grant when an older hold has come
+ * -DLEAVES           a client without a quorum may also give a grant back without a place in the queue, and asks again
+ * -DCUT_OFF          with CALM: C is down, and hold 0 reaches A only, so that it gets no quorum
  * -DPASSED           any message of a hand-off may reach nobody: the waiter is passed over and goes aside, until it
  *                    refreshes; then it is back in its place, and granted whether or not anybody listens
  * -DMISSES=k         ... at most k messages do; without it, any number
  * Shortcuts, each of which is refuted:
  * -DNO_YIELD         a contender keeps what it has (CALM)
+ * -DCUT_OFF          ... without LEAVES: hold 0 keeps what it has (CALM)
  * -DOVERTAKE         a release may overtake the acquire of its hold, and leaves no tombstone (CALM)
  * -DYIELD_COUNTED    the client goes on counting what it yields
  * -DYIELD_UNNAMED    a yield takes whatever grant the hold has when the yield is executed
@@ -34,7 +37,7 @@ inline start(h) {
   d_step { phase[h] == IDLE ->
     phase[h] = WAITING;
 #ifdef CALM
-    asked[AT(h,0)] = 1; asked[AT(h,1)] = 1; asked[AT(h,2)] = 1;
+    asked[AT(h,0)] = 1; asked[AT(h,1)] = REACHES(h,1); asked[AT(h,2)] = REACHES(h,2);
 #endif
     printf("hold %d asks\n", h)
   }
@@ -80,6 +83,8 @@ inline hearAgain(h, n) {
 #ifdef CALM
 #ifdef NO_YIELD
 #define MUSTYIELD(h,n) false
+#elif defined(LEAVES)
+#define MUSTYIELD(h,n) (CUTOFF(h) || OLDER(h,n))
 #else
 #define MUSTYIELD(h,n) OLDER(h,n)
 #endif
@@ -106,6 +111,13 @@ inline yield(h, n) {
 #else
 #define KEPT(h,n)   false
 #endif
+#if defined(LEAVES) && defined(CALM)
+inline goBack(h, n) { waits[AT(h,n)] = !CUTOFF(h) }
+#elif defined(LEAVES)
+inline goBack(h, n) { if :: waits[AT(h,n)] = 1 :: skip fi }
+#else
+#define goBack(h,n) waits[AT(h,n)] = 1
+#endif
 inline executeYield(h, n) {
   STEP(YIELDS(h,n))
 #if defined(CALM) || defined(YIELD_ONCE)
@@ -117,7 +129,8 @@ inline executeYield(h, n) {
        yielded[AT(h,n)] = 0
     :: else ->
        printf("  %c takes grant %d back from hold %d\n", NAME(n), value[AT(h,n)], h);
-       value[AT(h,n)] = 0; waits[AT(h,n)] = 1;
+       value[AT(h,n)] = 0;
+       goBack(h,n);
        forget(h,n);
        handOff(n)
     fi;
@@ -191,6 +204,9 @@ proctype Hold(byte h) {
   :: finish(h)
   :: executeRelease(h,0) :: executeRelease(h,1) :: executeRelease(h,2)
   :: phase[h] == OVER && GONE(h,0) && GONE(h,1) && GONE(h,2) -> break
+#ifdef CUT_OFF
+  :: CUTOFF(h) && phase[1] == OVER && GONE(1,0) && GONE(1,1) -> break
+#endif
   od
 }
 

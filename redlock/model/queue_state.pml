@@ -43,7 +43,15 @@ bit  leaving[CELLS];    /* the release is still to be executed */
 
 /* Masters that nothing has happened on are alike: they are named in the order of their first event. */
 bit touched[MASTERS];
+#ifdef CUT_OFF
+#define FIRST(n)    true
+#define CUTOFF(h)   ((h) == 0)
+#define REACHES(h,n) ((n) == 0 || ((n) == 1 && !CUTOFF(h)))
+#else
 #define FIRST(n)    (n == 0 || touched[(n+2) % 3])
+#define CUTOFF(h)   false
+#define REACHES(h,n) 1
+#endif
 
 #ifdef CALM
 #define ROOM(n)     1

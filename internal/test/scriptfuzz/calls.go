@@ -459,8 +459,8 @@ func (m *lock) raise(id string, token int64) reply {
 	return m.answerGrant(h, 0)
 }
 
-// yield puts a hold back into the queue if a waiter goes before it.
-func (m *lock) yield(id string, token int64) reply {
+// yield puts a hold back into the queue if a waiter goes before it. With leave it is gone in any case.
+func (m *lock) yield(id string, token int64, leave bool) reply {
 	if m.verdict.code != 0 {
 		return m.refused()
 	}
@@ -474,7 +474,9 @@ func (m *lock) yield(id string, token int64) reply {
 		left := h.expiry - m.ms()
 		m.drop(id)
 		h.again = true
-		if head := m.head(); head != nil && (head.id < id || head.place == 0) {
+		if leave {
+			m.settle(false)
+		} else if head := m.head(); head != nil && (head.id < id || head.place == 0) {
 			m.enqueue(h, 1)
 			m.settle(false)
 		} else {

@@ -486,7 +486,7 @@ func (p *Player) model(s step, got []any) any {
 	case scripts.Raise:
 		return p.m.raise(id, p.token(s, s.Of))
 	case scripts.Yield:
-		return p.m.yield(id, p.token(s, s.Of))
+		return p.m.yield(id, p.token(s, s.Of), s.leaves())
 	case scripts.Break:
 		return p.m.breakHold(id, s.Several, s.Tomb, breaker)
 	case scripts.Regain:

@@ -400,6 +400,7 @@ func (g *generator) vote() *voteArg {
 func (g *generator) quorum() step {
 	n := g.any()
 	s := step{Do: pick(g, string(scripts.Raise), string(scripts.Yield), string(scripts.Yield)), Hold: n, Of: n}
+	s.Several = s.Do == string(scripts.Yield) && n%3 == 0
 	s.Plus = pick(g, 0, 0, 0, int64(1), g.rnd.Int64N(900_000), g.rnd.Int64N(3_000_000))
 	if s.Do == string(scripts.Raise) && g.one(2) { // to a token near the largest that was counted
 		s.Plus = g.p.m.t - g.p.m.tokens[holdID(n)] + int64(g.rnd.IntN(3)) - 1

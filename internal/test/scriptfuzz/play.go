@@ -375,7 +375,11 @@ func (p *Player) arguments(s step) []any {
 	case scripts.Join:
 		return []any{id, h.owner, s.Mode, s.TTL, h.details(), p.joined(s)}
 	case scripts.Raise, scripts.Yield:
-		return []any{id, p.token(s, s.Of)}
+		args := []any{id, p.token(s, s.Of)}
+		if s.leaves() {
+			args = append(args, 1)
+		}
+		return args
 	case scripts.Break:
 		return []any{id, flag(s.Several), s.Tomb, breaker}
 	case scripts.Regain:

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/seed74116694/fencelock/internal/wire"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // Sequence is what happens to one lock on one master. It does not depend on the times and tokens of a run, so it can be
@@ -49,7 +50,7 @@ type step struct {
 	Meta    int         `json:"meta,omitempty"`
 	Order   string      `json:"order,omitempty"`
 	Tomb    int64       `json:"tomb,omitempty"`
-	Several bool        `json:"several,omitempty"` // acquires may be on their way
+	Several bool        `json:"several,omitempty"` // acquires may be on their way; a yield gives back in any case
 	Least   int64       `json:"least,omitempty"`   // of a release with a minimum
 	Rest    int64       `json:"rest,omitempty"`
 	Of      int         `json:"of,omitempty"`   // the token that this hold was last granted
@@ -63,6 +64,9 @@ type step struct {
 	Quiet   bool        `json:"quiet,omitempty"` // the keys are not compared after it
 	Older   bool        `json:"older,omitempty"` // by the script of another version, see NewPlayer
 }
+
+// leaves reports whether a yield gives the grant back in any case.
+func (s step) leaves() bool { return s.Do == string(scripts.Yield) && s.Several }
 
 // voteArg is the first argument of a script on one of several masters.
 type voteArg struct {

@@ -398,7 +398,7 @@ func (l *tracedLock) call(one *part) any {
 	case scripts.Raise:
 		return m.raise(args[0], n(1))
 	case scripts.Yield:
-		return m.yield(args[0], n(1))
+		return m.yield(args[0], n(1), len(args) > 2)
 	case scripts.Break:
 		return m.breakHold(args[0], args[1] == "1", n(2), args[3])
 	case scripts.Regain:
