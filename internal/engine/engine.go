@@ -59,6 +59,7 @@ type Engine struct {
 	keys           wire.Keyspace
 	masters        masters
 	masterSet      *masterset.Set
+	restarts       restarts
 	registry       registry
 	waiters        []*waitSets // of each master
 	crowds         crowds
@@ -171,8 +172,42 @@ func (e *Engine) newMasterSet() *masterset.Set {
 			for _, w := range e.waiters {
 				w.wakeAll()
 			}
+			if e.restarts.seen(e.masters) {
+				e.renewAll()
+			}
 		},
 	})
+}
+
+// restarts finds out which masters have another marker than before: they have restarted, or have lost their data.
+type restarts struct {
+	mu      sync.Mutex
+	markers []string // by master: the id of the last marker that was read, or ""
+}
+
+func (r *restarts) seen(all masters) (any bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.markers == nil {
+		r.markers = make([]string, len(all))
+	}
+	for i, m := range all {
+		if id := m.Vote(0).Seen; id != wire.SeenNone {
+			any = any || r.markers[i] != "" && r.markers[i] != id
+			r.markers[i] = id
+		}
+	}
+	return any
+}
+
+// renewAll renews all leases at once, after a master may have lost them. It gets them back with this renewal, and not
+// with the next one that is due: until then a lease of three masters is lost with any other of them.
+func (e *Engine) renewAll() {
+	for h := range e.registry.each {
+		h.lease.mu.Lock()
+		h.keeping.renewNow()
+		h.lease.mu.Unlock()
+	}
 }
 
 // batchTimeout is how long the engine waits for a batch of calls: longer than any link over which a lock can be used,

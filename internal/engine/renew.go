@@ -25,6 +25,7 @@ type keeping struct {
 	handOff bool          // the hold is a hand-off that no renewal has confirmed
 	safe    bool          // for the hook of holds at risk: it was not called since the last renewal
 	again   bool          // start another round as soon as a quorum confirms this one
+	stands  bool          // a quorum has confirmed the last round that was started
 	round   *round        // under way
 	failure error         // since a quorum last renewed: NodeFailures if the masters that failed are known
 }
@@ -113,7 +114,7 @@ func (k *keeping) fire(now clock.Instant) {
 // start posts a round to every master that has the hold and has no request in flight.
 func (k *keeping) start(now clock.Instant) {
 	// The round begins before its first request leaves, because its trust counts from here.
-	k.round = &round{sent: now}
+	k.round, k.stands = &round{sent: now}, false
 	for _, m := range k.of.e.masters {
 		k.ask(m, k.of.trust.until())
 	}
@@ -221,15 +222,25 @@ func (k *keeping) answered(m *transport.Master, ttl time.Duration, renewed bool,
 		}
 		k.ask(m, until)
 	}
-	k.settle(now)
+	late := k.round == nil && k.stands // the quorum that has confirmed the round does not need this answer
+	if k.settle(now); late && err == nil && !renewed && h.phase == held {
+		k.regain(now, m)
+	}
 }
 
-// poll renews a shared hold, because the answer reports waiters. The server may have answered a
-// round that is under way before they queued, so another round follows it.
+// poll renews a shared hold, because the answer reports waiters.
 func (k *keeping) poll() {
+	if k.of.block() > 0 {
+		k.renewNow()
+	}
+}
+
+// renewNow starts a round. One that is under way may have been answered before the reason for this one, so another
+// follows it.
+func (k *keeping) renewNow() {
 	h := k.of
 	switch {
-	case h.block() == 0 || h.phase != held || !h.terms.Renew:
+	case h.phase != held || !h.terms.Renew:
 	case k.round != nil:
 		k.again = true
 	default:
@@ -271,31 +282,31 @@ func (k *keeping) settle(now clock.Instant) {
 	h.setTimer(now)
 }
 
-// succeeded schedules the next renewal after a quorum has confirmed one. confirm makes it an early one. Only at
-// this moment is it certain that the hold stands on a quorum, so only now are the masters that lost the hold asked to
-// restore it (case regain-unconfirmed of the model: an invalid hold was restored, with a smaller token than a hold that
-// was granted since).
+// succeeded schedules the next renewal after a quorum has confirmed one. confirm makes it an early one. Only from this
+// moment on, until the next round begins, is it certain that the hold stands on a quorum. So only then are the masters
+// that lost the hold asked to restore it, also one that answers later (case regain-unconfirmed of the model: an invalid
+// hold was restored, with a smaller token than a hold that was granted since).
 func (k *keeping) succeeded(now clock.Instant, confirm bool) {
 	h := k.of
 	h.e.counters.renewed.Add(1) // before a caller of Renew goes on
 	k.logFailures()             // logs a minority that failed
 	k.endRound(nil)
-	k.confirm, k.handOff, k.failure = confirm, false, nil
+	k.confirm, k.handOff, k.failure, k.stands = confirm, false, nil, true
 	if k.plan(now); k.again {
 		k.again, k.due = false, now.Mono
 	}
 	h.e.observers.offer(OnRenewed, h, nil, 0)
-	k.regain(now)
+	k.regain(now, h.e.masters...)
 }
 
-// regain asks masters that lost the hold, or granted it with another token, to restore it with its token. A
-// quorum has just confirmed that the hold stands, so no other grant that was counted there has had a quorum. Without
+// regain asks those of these masters that lost the hold, or granted it with another token, to restore it.
+// A quorum has just confirmed that the hold stands, so no other grant that was counted there has had a quorum. Without
 // regain, a quorum of three that loses one master after the other, each for a moment, loses the lease, although never
 // more than one master was away at a time.
-func (k *keeping) regain(now clock.Instant) {
+func (k *keeping) regain(now clock.Instant, from ...*transport.Master) {
 	h := k.of
 	details := ""
-	for _, m := range h.e.masters {
+	for _, m := range from {
 		trusted, ok := h.ballot.Vote(m.Index).Regaining(h.token(), now)
 		if !ok {
 			continue
