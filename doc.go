@@ -40,7 +40,7 @@
 // crashed waiter keeps its place for 3 s at most, and a hand-off to it lasts 3 s at most.
 //
 // On one master waiters are served in the order of their arrival: writers one by one, neighbouring readers together.
-// Independent masters all keep the same order, to within the skew of the clients' clocks.
+// Independent masters all keep the same order, to within about 0.1 s.
 //
 // # What is not promised
 //

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/expect"
+	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -459,4 +460,28 @@ func TestTokensOfOneLockDoNotLeadTheProposalsForOthers(t *testing.T) {
 		}
 		require.Zero(w, sent.Of(scripts.Raise))
 	})
+}
+
+// A client whose clock is ahead waits no longer among others than they do, and one whose clock is behind does not pass
+// all of them, even with its first lock.
+func TestAClientWhoseClockIsOffWaitsAsLongAsOthers(t *testing.T) {
+	skews := []time.Duration{0, 10 * time.Millisecond, 0}
+	for _, skew := range []time.Duration{0, time.Second, time.Hour, -time.Second, -time.Hour} {
+		runInSkewedTime(t, skew.String(), skews, func(w *world) {
+			p := warm(w)
+			held := p.Take("x", rwlock.Write)
+			before, off, after := w.Process(), w.Process(ahead(skew)), w.Process()
+			var order []int
+			var queue []*testkit.Pending
+			for i, q := range []*process{before, off, after} {
+				queue = append(queue, q.LineUp("x", rwlock.Write, func(*rwlock.Lease) { order = append(order, i) }))
+				w.Pass(200 * time.Millisecond)
+			}
+			w.Release(held)
+			for _, one := range queue {
+				<-one.Over
+			}
+			require.Equal(w, []int{0, 1, 2}, order)
+		})
+	}
 }

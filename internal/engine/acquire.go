@@ -23,7 +23,7 @@ type acquisition struct {
 	converts string        // the hold that is converted to this one, or ""
 	adopts   wire.Adoption // of that hold, if another process has detached it
 	claimed  fencing.Token // of the hold that a Join is for, or 0
-	began    time.Duration // start of the first attempt, by the wall clock
+	began    time.Duration // the time in the ids of its holds: the start of the first attempt; see clockAhead
 	route    wire.Route    // how messages about the hold reach this process
 	detail   string        // what a master stores of the hold unchanged
 	seen     fencing.Token // largest token of the lock that a shared hold, or the adopted one, has had; 0 for others
@@ -81,6 +81,10 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 	}
 	if err := e.masterSet.Check(ctx); err != nil {
 		return a.refuse(InvalidMasters, err)
+	}
+	if ahead := e.tokens.clockAhead(); ahead != 0 { // only now are the clocks known to a new process
+		a.began += ahead
+		a.hold.id = newULID(a.began)
 	}
 	if !e.registry.add(a.hold) {
 		return a.refuse(Closed, ErrClosed)
