@@ -21,6 +21,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // durationOf is an attribute of a record.
@@ -75,6 +76,48 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 			require.Equal(w, slog.LevelInfo, back[0].Level)
 			require.InDelta(w, 9.5, durationOf(back[0], "after").Seconds(), 0.1)
 		})
+	}
+}
+
+// The answer to one kind of request says nothing about another: a server that is out of memory refuses acquires and
+// serves refreshes. Those whose requests it refuses ask 25 times a second, and are told of and counted.
+func TestARefusalEndsWithItsOwnKind(t *testing.T) {
+	const refusal = "OOM command not allowed when used memory > 'maxmemory'."
+	for refused, unreachable := range map[scripts.Name]int{scripts.Acquire: 1, scripts.Refresh: 2} {
+		subtestInFakeTime(t, string(refused), withTwo(func(w *world, p, q *process) {
+			held := q.Take("n", rwlock.Write)
+			first := p.Queue("n", rwlock.Write)
+			calls := make(map[scripts.Name]int)
+			var mu sync.Mutex
+			p.Link.Delay(time.Millisecond) // without a round trip a loop of requests would stop fake time
+			p.Link.Deny(func(cmd []string) string {
+				mu.Lock()
+				defer mu.Unlock()
+				name := w.ScriptOf(cmd)
+				if calls[name]++; name == refused {
+					return refusal
+				}
+				return ""
+			})
+			w.Pass(w.Refresh()) // the first refresh, which may be refused
+			second := p.Acquire(w.Ctx, "n", rwlock.Write)
+			w.Pass(900 * time.Millisecond)
+			for range 4 {
+				_, err := p.Lock(w.Soon(100*time.Millisecond), "n") // its request is served, or refused as that of the second one
+				require.Error(w, err)
+				w.Pass(500 * time.Millisecond)
+				require.Equal(w, unreachable, p.Stats().Unreachable)
+			}
+			w.Pass(10 * time.Second)
+			mu.Lock()
+			require.Less(w, calls[scripts.Acquire], 400)
+			require.Less(w, calls[scripts.Refresh], 400)
+			mu.Unlock()
+			p.Link.Deny(nil)
+			w.Release(first.GrantedAfter(held))
+			w.Release(second.Granted())
+			require.Zero(w, p.Stats().Unreachable)
+		}))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/schedule"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -363,7 +364,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 		return
 	}
 	if a.queued || h.ballot.Vote(m.Index).State != ballot.Granted {
-		a.enqueue(m, reply.Left, err)
+		a.enqueue(m, schedule.Answer{Served: err == nil, Wake: reply.Left}, err)
 	}
 }
 
@@ -435,7 +436,7 @@ func (a *acquisition) restart() {
 		if a.restarts <= attempts {
 			a.request(m, proposal)
 		} else { // the reason why grants come to nothing may last
-			a.enqueue(m, transport.Backoff(a.restarts-attempts), nil)
+			a.enqueue(m, schedule.Answer{Wake: transport.Backoff(a.restarts - attempts)}, nil)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/schedule"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -406,7 +407,7 @@ func (h *hold) perform(actions []ballot.Action) {
 				h.ballot.Vote(m.Index).Block(r.Token, r.First)
 				if asks := h.asking; asks != nil {
 					if asks.decide(); h.phase == asking { // behind an older hold, if the grant went to one
-						asks.enqueue(m, r.Left, err)
+						asks.enqueue(m, schedule.Answer{Wake: r.Left}, err)
 					}
 				}
 			})

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/schedule"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -87,19 +88,19 @@ func (o *outages) over(n *transport.Node, now time.Duration) (after time.Duratio
 // migration of a slot a server refuses for a moment.
 const refusalLasts = time.Second
 
-// failed records that the server did not answer the waiters of this lock, or refused them again.
-func (w *waitSets) failed(name string, n *transport.Node, cause error) {
-	if refused := w.refused(name, w.e.clock.Now().Mono); n.Failing() || refused >= refusalLasts {
+// failed records that the server did not answer a request of this kind for this lock, or refused one again.
+func (w *waitSets) failed(name string, n *transport.Node, k schedule.Kind, cause error) {
+	if refused := w.refused(name, w.e.clock.Now().Mono, k); n.Failing() || refused >= refusalLasts {
 		w.report(n, cause, refused)
 	}
 }
 
-// refused returns for how long the server has refused the waiters of the lock, 0 where it does not.
-func (w *waitSets) refused(name string, now time.Duration) time.Duration {
+// refused returns for how long the server has refused requests of this kind for the lock, 0 where it does not.
+func (w *waitSets) refused(name string, now time.Duration, k schedule.Kind) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.byName[name]; s != nil {
-		return s.schedule.RefusedFor(now)
+		return s.schedule.RefusedFor(now, k)
 	}
 	return 0
 }
@@ -143,13 +144,15 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 // remaining waiters continue with the masters that answer, and the hook is not called for them.
 func (w *waitSets) reportUnreachable(n *transport.Node, hook Hook, cause error) {
 	for _, a := range w.all() {
-		if w.m.At(a.hold.key) != n || !a.cutOff() {
+		if w.m.At(a.hold.key) != n {
 			continue
 		}
 		a.hold.lease.mu.Lock()
-		ctx, event := a.hold.extra.ctx, a.hold.event()
+		cutOff, ctx, event := a.cutOff(), a.hold.extra.ctx, a.hold.event()
 		a.hold.lease.mu.Unlock()
-		w.e.observers.relay.Offer(func() { hook(ctx, event, cause, 0) })
+		if cutOff {
+			w.e.observers.relay.Offer(func() { hook(ctx, event, cause, 0) })
+		}
 	}
 }
 

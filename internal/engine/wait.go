@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/rueidis"
 
@@ -47,9 +46,9 @@ type waitSet struct {
 	timer    timerqueue.Timer
 }
 
-// enqueue adds the acquisition to the master's wait set, under the lease's mutex. wake is the delay after which a
-// refresh may give a different answer, or 0 if that is unknown. cause is why the master did not answer.
-func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause error) {
+// enqueue adds the acquisition to the master's wait set, under the lease's mutex, with what the master has answered to
+// its request. cause is why the master did not answer.
+func (a *acquisition) enqueue(m *transport.Master, answer schedule.Answer, cause error) {
 	h := a.hold
 	a.waits()
 	if !a.queued {
@@ -60,13 +59,14 @@ func (a *acquisition) enqueue(m *transport.Master, wake time.Duration, cause err
 			}
 		}
 	}
-	h.e.waiters[m.Index].add(a, schedule.Answer{Wake: wake, Refused: transport.Refused(cause)})
+	answer.Refused = transport.Refused(cause)
+	h.e.waiters[m.Index].add(a, answer)
 	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it since
 		a.notified &^= told
 		h.e.waiters[m.Index].wake(h.name)
 	}
 	if cause != nil {
-		h.e.waiters[m.Index].failed(h.name, m.At(h.key), cause)
+		h.e.waiters[m.Index].failed(h.name, m.At(h.key), schedule.Own, cause)
 	}
 }
 
@@ -213,12 +213,15 @@ func (s *waitSet) Fire(now clock.Instant) {
 	asked := false
 	for _, a := range waiters {
 		x := waiter{a: a}
-		state := x.remind(w.m, proposal, whom == schedule.One && asked)
-		asked = asked || state == ballot.Asked
-		if state == ballot.Queued {
+		asks, isQueued := x.remind(w.m, proposal, whom == schedule.One && asked)
+		asked = asked || asks
+		if isQueued {
 			queued = append(queued, x)
 		}
 	}
+	w.mu.Lock()
+	s.schedule.Asks(asked, len(queued) > 0)
+	w.mu.Unlock()
 	if len(queued) > 0 {
 		s.refresh(queued, proposal)
 	}
@@ -231,13 +234,14 @@ type waiter struct {
 }
 
 // remind sends what a waiter needs in addition to the shared refresh. It sends no acquire if asksNot says that another
-// waiter asks for all. It returns the state of the vote after that. A queued hold needs the refresh.
-func (x *waiter) remind(m *transport.Master, proposal int64, asksNot bool) ballot.State {
+// waiter asks for all. It reports whether a request of its own is under way, and whether it is queued and needs the
+// refresh.
+func (x *waiter) remind(m *transport.Master, proposal int64, asksNot bool) (asks, queued bool) {
 	h := x.a.hold
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	if h.phase != asking {
-		return ballot.Unasked
+		return false, false
 	}
 	vote := h.ballot.Vote(m.Index)
 	switch vote.State {
@@ -247,19 +251,18 @@ func (x *waiter) remind(m *transport.Master, proposal int64, asksNot bool) ballo
 		}
 	case ballot.Granted:
 		// A grant without a quorum, which an older hold on the same master may wait for.
-		h.perform(h.ballot.Remind(m.Index, nil))
+		actions := h.ballot.Remind(m.Index, nil)
+		h.perform(actions)
+		asks = len(actions) > 0
 	}
 	x.id = h.id
-	return vote.State
+	return asks || vote.State == ballot.Asked, vote.State == ballot.Queued
 }
 
 // refresh keeps the waiters alive on the master and learns their state. The call goes through the pipeline and is
 // not urgent: while the server is in backoff it fails at once, and the timer that is set already tries again.
 func (s *waitSet) refresh(batch []waiter, proposal int64) {
 	w := s.in
-	w.mu.Lock()
-	s.schedule.Sent()
-	w.mu.Unlock()
 	refresh := wire.Refresh{Route: w.e.masters.route(s.keys[0]), Holds: make([]string, len(batch))}
 	for i, waiter := range batch {
 		refresh.Holds[i] = waiter.id
@@ -275,7 +278,9 @@ func (s *waitSet) refresh(batch []waiter, proposal int64) {
 func (s *waitSet) answered(batch []waiter, r rueidis.RedisResult, sent clock.Instant) {
 	w := s.in
 	reply, err := wire.ReadRefresh(r, len(batch))
-	next := schedule.Answer{Refused: transport.Refused(err), Again: reply.More == wire.MoreAdmits, Wake: reply.Left}
+	next := schedule.Answer{
+		Served: err == nil, Refused: transport.Refused(err), Again: reply.More == wire.MoreAdmits, Wake: reply.Left,
+	}
 	var answer ballot.Answer
 	if err != nil {
 		// Nothing is known about any waiter. Each keeps its place if a later refresh comes before its lease ends.
@@ -294,7 +299,7 @@ func (s *waitSet) answered(batch []waiter, r rueidis.RedisResult, sent clock.Ins
 		next.Again = waiter.answered(w, answer) || next.Again
 	}
 	if err != nil {
-		w.failed(s.name, s.node(), err) // without the waiters that the error has ended
+		w.failed(s.name, s.node(), schedule.Refresh, err) // without the waiters that the error has ended
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -493,11 +498,16 @@ func (a *acquisition) waitFailure() Kind {
 	return Kind(a.hold.ballot.Votes().WaitFailure())
 }
 
-// cutOff reports whether the servers of so many masters fail or refuse that no quorum can serve this acquisition.
+// cutOff reports, under mu, whether the servers of so many masters fail, or refuse what this acquisition asks, that no
+// quorum can serve it.
 func (a *acquisition) cutOff() bool {
 	h, now := a.hold, a.hold.e.clock.Now().Mono
 	return h.e.masters.lost(func(m *transport.Master) bool {
-		return m.At(h.key).Failing() || h.e.waiters[m.Index].refused(h.name, now) >= refusalLasts
+		kind := schedule.Own
+		if h.ballot.Vote(m.Index).State == ballot.Queued {
+			kind = schedule.Refresh
+		}
+		return m.At(h.key).Failing() || h.e.waiters[m.Index].refused(h.name, now, kind) >= refusalLasts
 	})
 }
 

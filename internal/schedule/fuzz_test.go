@@ -16,7 +16,9 @@ import (
 //   - nothing is asked while a refresh is under way, in a backoff, or after the end;
 //   - each waiter is asked for within its interval, or at once after a refresh or a backoff that lasts longer;
 //   - a wake-up is followed by a refresh, at once or after one that is under way;
-//   - while the server refuses, one waiter asks soon, and all do once in an interval or if another server may answer;
+//   - while the server refuses requests of a kind that is sent, one waiter asks soon; while it refuses waiters' own,
+//     all ask once in an interval, if another server may answer, or once it has served one of them;
+//   - a refusal lasts until a request of its kind is served, or none is sent;
 //   - without messages that interval is no longer than the time since the last news;
 //   - without a cause nobody asks before the interval ends, which grows with the time since the last news.
 func FuzzRefreshes(f *testing.F) {
@@ -51,14 +53,15 @@ type world struct {
 	every    time.Duration // the shortest of the waiters
 	underWay bool
 	ended    bool
-	refused  bool
-	since    time.Duration // of the first refusal
+	refused  [2]bool          // by the kind
+	since    [2]time.Duration // of the first refusal
+	soon     bool             // it refused some when the next refresh was planned
 	news     time.Duration
 	asked    time.Duration // last
 	by       time.Duration // the end of the first interval of a waiter
 	woken    bool          // since then
 	expiry   time.Duration // after which there may be another answer
-	allAt    time.Duration // while the server refuses, when all are asked again
+	allAt    time.Duration // while the server refuses waiters' own requests, when all ask again
 }
 
 func play(t testing.TB, events []byte) {
@@ -74,7 +77,10 @@ func play(t testing.TB, events []byte) {
 
 // step is one event; n is less than 16.
 func (w *world) step(event byte, n time.Duration) {
-	a := schedule.Answer{Refused: n%4 == 0, Granted: n%4 == 1, Again: n%8 == 2, Wake: n % 3 * 30 * time.Millisecond}
+	a := schedule.Answer{
+		Served: n%4 == 1 || n%4 == 2, Refused: n%4 == 0, Granted: n%4 == 1, Again: n%8 == 2,
+		Wake: n % 3 * 30 * time.Millisecond,
+	}
 	switch event {
 	case 0:
 		w.add((n+1)*100*time.Millisecond, a)
@@ -100,10 +106,10 @@ func (w *world) step(event byte, n time.Duration) {
 				w.news = w.now
 			}
 			w.r.Answered(w.now, w.silent, a)
-			w.note(a)
+			w.note(schedule.Refresh, a)
 		}
 	default:
-		w.pass(n*n*5*time.Millisecond, n%2 == 0)
+		w.pass(n*n*5*time.Millisecond, n%4 != 0, n%2 == 0)
 	}
 }
 
@@ -113,32 +119,38 @@ func (w *world) add(every time.Duration, a schedule.Answer) {
 		w.news = w.now
 	}
 	w.r.Add(w.now, every, w.silent, a)
-	w.note(a)
+	w.note(schedule.Own, a)
 }
 
-func (w *world) note(a schedule.Answer) {
-	w.woken = w.woken || a.Again || w.refused && !a.Refused
+func (w *world) note(k schedule.Kind, a schedule.Answer) {
+	w.woken = w.woken || a.Again || k == schedule.Own && w.refused[k] && a.Served
 	if a.Wake > 0 {
 		w.expiry = min(w.expiry, w.now+a.Wake+time.Millisecond)
 	}
-	if !w.refused {
-		w.since = w.now
+	if a.Refused && !w.refused[k] {
+		w.since[k] = w.now
 	}
-	w.refused, w.planned = a.Refused, w.silent
+	if a.Refused || a.Served {
+		w.refused[k] = a.Refused
+	}
+	w.planned, w.soon = w.silent, w.soon || w.refuses()
 }
 
-// pass lets time pass. The timer fires in it; with waiters that are queued a refresh leaves.
-func (w *world) pass(d time.Duration, queued bool) {
+func (w *world) refuses() bool { return w.refused[schedule.Own] || w.refused[schedule.Refresh] }
+
+// pass lets time pass. The timer fires in it; waiters ask with requests of their own, and if any are queued a refresh
+// leaves.
+func (w *world) pass(d time.Duration, own, queued bool) {
 	until := w.now + d
 	for at := w.r.At(); at <= until; at = w.r.At() {
 		w.now = max(w.now, at)
-		w.ask(queued)
+		w.ask(own, queued)
 		w.mustPlan()
 	}
 	w.now = until
 }
 
-func (w *world) ask(queued bool) {
+func (w *world) ask(own, queued bool) {
 	w.must(!w.underWay && !w.ended, "the timer was set")
 	whom := w.r.Ask(w.now, w.backoff, w.silent)
 	if w.backoff > w.now {
@@ -146,22 +158,24 @@ func (w *world) ask(queued bool) {
 		w.deferred = w.backoff
 		return
 	}
-	one := w.refused && w.now < w.allAt
+	one := w.refused[schedule.Own] && w.now < w.allAt
 	w.must(whom != schedule.Nobody && one == (whom == schedule.One), "asks for the wrong waiters")
 	if !one {
 		w.allAt = w.now + w.every
 	}
 	if !w.woken {
 		pause := max(10*time.Millisecond, min(w.every, w.asked-w.news))
-		if w.refused {
+		if w.soon {
 			pause = min(pause, 40*time.Millisecond)
 		}
 		w.must(w.now >= min(w.asked+pause, w.expiry), "asks too often")
 	}
 	w.asked, w.by, w.woken, w.expiry, w.planned = w.now, w.now+w.every, false, clock.Never, w.silent
-	if queued {
-		w.r.Sent()
-		w.underWay = true
+	w.soon = w.refuses()
+	w.r.Asks(own, queued)
+	w.underWay = queued
+	for k, sent := range []bool{own, queued} {
+		w.refused[k] = w.refused[k] && sent
 	}
 }
 
@@ -173,7 +187,7 @@ func (w *world) mustPlan() {
 		return
 	}
 	by := min(w.by, w.expiry)
-	if w.refused {
+	if w.refuses() {
 		by = min(by, w.now+40*time.Millisecond)
 	}
 	if w.planned {
@@ -183,7 +197,14 @@ func (w *world) mustPlan() {
 		by = w.now
 	}
 	w.must(at <= max(by, w.now, w.deferred), "asks too late")
-	w.must(w.r.Refused() == w.refused && (!w.refused || w.r.RefusedFor(w.now) == w.now-w.since), "has another refusal")
+	for k, refused := range w.refused {
+		lasts := time.Duration(0)
+		if refused {
+			lasts = w.now - w.since[k]
+		}
+		w.must(w.r.RefusedFor(w.now, schedule.Kind(k)) == lasts, "has another refusal")
+	}
+	w.must(w.r.Refused() == w.refuses(), "has another refusal")
 }
 
 func (w *world) must(is bool, what string) {

@@ -12,16 +12,28 @@ import (
 // time: over a slow link several would pile up, and the refreshes of a crowd would delay other locks. After a wake-up
 // in the meantime the next one follows at once.
 type Refreshes struct {
-	every        time.Duration // the shortest interval that a waiter needs; 0 once the last waiter has left
-	due          time.Duration // when to ask next
-	underWay     bool          // from Sent to Answered
-	news         time.Duration // when a waiter was last added or granted
-	refusedSince time.Duration // clock.Never while the server serves
-	allAt        time.Duration // while the server refuses, one waiter asks for all until then
+	every    time.Duration        // the shortest interval that a waiter needs; 0 once the last waiter has left
+	due      time.Duration        // when to ask next
+	underWay bool                 // from Asks to Answered
+	news     time.Duration        // when a waiter was last added or granted
+	refused  [kinds]time.Duration // since when, by the kind; clock.Never while the server serves it
+	allAt    time.Duration        // while the server refuses waiters' own requests, one of them asks for all until then
 }
 
-// Answer is what the master has answered, to a refresh or to a waiter's own request.
+// Kind is a kind of request. An answer to one kind says nothing about the other: a server that is out of memory refuses
+// a waiter's own request, which writes, and serves the refreshes of those that are queued.
+type Kind uint8
+
+const (
+	Own     Kind = iota // a waiter's own, until it is queued
+	Refresh             // one for all that are queued
+	kinds
+)
+
+// Answer is what the master has answered, to a refresh or to a waiter's own request. If it has neither served nor
+// refused it, what it refused before still counts.
 type Answer struct {
+	Served  bool
 	Refused bool          // it cannot serve now, has no queue, and sends no message when it can
 	Granted bool          // to a waiter
 	Again   bool          // it has to be asked once more
@@ -32,7 +44,7 @@ type Answer struct {
 type Whom uint8
 
 // All are named in one refresh, or send their own requests. One of them sends a request for all where the server
-// refuses.
+// refuses those.
 const (
 	Nobody Whom = iota
 	One
@@ -48,7 +60,8 @@ const (
 
 // Begin is called before the first waiter is added.
 func Begin(now time.Duration) Refreshes {
-	return Refreshes{every: clock.Never, due: clock.Never, news: now, refusedSince: clock.Never}
+	served := [kinds]time.Duration{clock.Never, clock.Never}
+	return Refreshes{every: clock.Never, due: clock.Never, news: now, refused: served}
 }
 
 // At returns when to call Ask.
@@ -59,19 +72,24 @@ func (r *Refreshes) At() time.Duration {
 	return r.due
 }
 
-// RefusedFor returns for how long the server has refused, 0 where it serves.
-func (r *Refreshes) RefusedFor(now time.Duration) time.Duration { return max(now-r.refusedSince, 0) }
+// RefusedFor returns for how long the server has refused requests of this kind, 0 where it serves them.
+func (r *Refreshes) RefusedFor(now time.Duration, k Kind) time.Duration {
+	return max(now-r.refused[k], 0)
+}
 
-func (r *Refreshes) Refused() bool { return r.refusedSince != clock.Never }
+// Refused reports whether the server refuses any kind.
+func (r *Refreshes) Refused() bool { return r.refuses(Own) || r.refuses(Refresh) }
 
-// Add adds a waiter that has to be asked for at this interval, after the answer to its own request. Here and below, a
-// master is silent if its messages do not arrive.
+func (r *Refreshes) refuses(k Kind) bool { return r.refused[k] != clock.Never }
+
+// Add adds a waiter that has to be asked for at this interval, after the answer to its own request, if there was one.
+// Here and below, a master is silent if its messages do not arrive.
 func (r *Refreshes) Add(now, every time.Duration, silent bool, a Answer) {
 	r.every = min(r.every, every)
 	if !a.Refused {
 		r.news = now
 	}
-	r.note(now, silent, a)
+	r.note(now, silent, Own, a)
 }
 
 // Wake has all of them ask at once.
@@ -98,15 +116,23 @@ func (r *Refreshes) Ask(now, backoff time.Duration, silent bool) Whom {
 	}
 	r.due = clock.Never
 	r.plan(now, silent, 0)
-	if r.Refused() && now < r.allAt {
+	if r.refuses(Own) && now < r.allAt {
 		return One
 	}
 	r.allAt = now + r.every
 	return All
 }
 
-// Sent is called when a refresh leaves after Ask. None leaves if no waiter is queued.
-func (r *Refreshes) Sent() { r.underWay = true }
+// Asks is called after Ask with what the waiters ask: some with requests of their own, those that are queued with a
+// refresh. Where there is no request of a kind, there is no answer that would end its refusal.
+func (r *Refreshes) Asks(own, refresh bool) {
+	r.underWay = refresh
+	for k, asked := range [kinds]bool{own, refresh} {
+		if !asked {
+			r.refused[k] = clock.Never
+		}
+	}
+}
 
 // Answered is called when the refresh is over.
 func (r *Refreshes) Answered(now time.Duration, silent bool, a Answer) {
@@ -114,18 +140,20 @@ func (r *Refreshes) Answered(now time.Duration, silent bool, a Answer) {
 	if a.Granted {
 		r.news = now
 	}
-	r.note(now, silent, a)
+	r.note(now, silent, Refresh, a)
 }
 
-// note plans what follows from an answer. Where the server begins to serve, all that are not queued ask.
-func (r *Refreshes) note(now time.Duration, silent bool, a Answer) {
-	if a.Again || r.Refused() && !a.Refused {
+// note plans what follows from an answer. Where the server begins to serve waiters' own requests, all that are not
+// queued ask.
+func (r *Refreshes) note(now time.Duration, silent bool, k Kind, a Answer) {
+	if a.Again || k == Own && a.Served && r.refuses(Own) {
 		r.Wake(now)
 	}
-	if !a.Refused {
-		r.refusedSince = clock.Never
-	} else if !r.Refused() {
-		r.refusedSince = now
+	switch {
+	case a.Served:
+		r.refused[k] = clock.Never
+	case a.Refused && !r.refuses(k):
+		r.refused[k] = now
 	}
 	r.plan(now, silent, a.Wake)
 }
