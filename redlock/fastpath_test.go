@@ -126,7 +126,7 @@ func lockerOver(t *testing.T, servers []*testredis.Server) (end func(), locker *
 		addrs = append(addrs, s.Addr())
 	}
 	clients := expect.NoError(redlock.Dial(addrs, rueidis.ClientOption{})).In(t)
-	opts := []rwlock.Option{rwlock.WithTTL(time.Minute), redlock.WithNodeTimeout(20 * time.Second)}
+	opts := []rwlock.Option{testredis.Silent(), rwlock.WithTTL(time.Minute), redlock.WithNodeTimeout(20 * time.Second)}
 	testkit.FoundLongAgo(t, clients, opts...)
 	locker = expect.NoError(redlock.New(clients, opts...)).In(t)
 	end = sync.OnceFunc(func() {

@@ -58,7 +58,8 @@ func useAlone(w *world, base rueidis.ClientOption, opts ...rwlock.Option) error 
 	w.Helper()
 	client := expect.NoError(rwlock.Dial(w.Servers[1].Addr(), base)).In(w)
 	defer client.Close()
-	locker := expect.NoError(rwlock.New(client, append(opts, testredis.Patience())...)).In(w)
+	all := append(append([]rwlock.Option{testredis.Silent()}, opts...), testredis.Patience())
+	locker := expect.NoError(rwlock.New(client, all...)).In(w)
 	defer locker.Close()
 	lease, err := locker.Lock(w.Ctx, "daily")
 	if err != nil {

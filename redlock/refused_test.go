@@ -118,7 +118,7 @@ func TestUnfitServersAreRefused(t *testing.T) {
 				t.Cleanup(client.Close)
 				clients = append(clients, client)
 			}
-			locker := expect.NoError(redlock.New(clients, testredis.Patience())).In(t)
+			locker := expect.NoError(redlock.New(clients, testredis.Silent(), testredis.Patience())).In(t)
 			defer locker.Close()
 			for range 2 {
 				_, err := locker.TryLock(t.Context(), "x")
@@ -164,7 +164,8 @@ func TestOpenWithServersDown(t *testing.T) {
 	for _, server := range servers {
 		server.Kill()
 	}
-	locker := expect.NoError(redlock.Open(addrs, rwlock.WithTTL(5*time.Second), testredis.Patience())).In(t)
+	opts := []rwlock.Option{testredis.Silent(), rwlock.WithTTL(5 * time.Second), testredis.Patience()}
+	locker := expect.NoError(redlock.Open(addrs, opts...)).In(t)
 	_, err := locker.TryLock(w.Soon(time.Minute), "x")
 	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 	require.ErrorContains(t, err, "connection refused") // of the two that decide

@@ -70,7 +70,7 @@ func namingLimit(err error, o rueidis.ClientOption) error {
 
 // Open returns a Locker with a client of its own, made as by Dial; Close closes both. addr is host:port, or a URL as
 // REDIS_URL often has it: redis://, rediss:// or unix://, read by rueidis.ParseURL, also for a Cluster and sentinels.
-// The server need not answer yet: Ping says whether it does, and until then a Lock waits, silently without WithLogger.
+// The server need not answer yet: Ping says whether it does, and until then a Lock waits, and the logger is told why.
 // An addr or an option that breaks a rule is an *OptionError. For a Cluster or sentinels none of which answers, the
 // error is a *QuorumError.
 func Open(addr string, opts ...Option) (*Locker, error) {

@@ -118,7 +118,8 @@ func TestOpenUntilTheServerAcceptsIt(t *testing.T) {
 	binary := redisBinary(t)
 	server := testredis.StartBinary(t, binary, "--requirepass", "right")
 	server.Kill()
-	locker := expect.NoError(rwlock.Open("redis://:later@"+server.Addr()+"/3", testredis.Patience())).In(t)
+	addr := "redis://:later@" + server.Addr() + "/3"
+	locker := expect.NoError(rwlock.Open(addr, testredis.Silent(), testredis.Patience())).In(t)
 	defer func() { require.NoError(t, locker.Close()) }()
 	require.ErrorContains(t, expect.ErrorOf(locker.TryLock(t.Context(), "a")), "connection refused")
 	server.Restart()
@@ -159,7 +160,7 @@ func TestOpen(t *testing.T) {
 		"Sentinel": "redis://" + group.Sentinels()[0].Addr() + "?master_set=" + group.Option().Sentinel.MasterSet,
 		"Cluster":  "redis://" + nodes[0].Addr() + "?addr=" + nodes[1].Addr(),
 	} {
-		locker := expect.NoError(rwlock.Open(addr, testredis.Patience())).In(t, name)
+		locker := expect.NoError(rwlock.Open(addr, testredis.Silent(), testredis.Patience())).In(t, name)
 		require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil }), name)
 		require.NoError(t, locker.Close(), name)
 		require.NoError(t, locker.Close(), name)

@@ -285,7 +285,7 @@ func TestPingOverAQuorum(t *testing.T) {
 	for _, s := range w.Servers {
 		addrs = append(addrs, s.Addr())
 	}
-	l := expect.NoError(redlock.Open(addrs, testredis.Patience())).In(t)
+	l := expect.NoError(redlock.Open(addrs, testredis.Silent(), testredis.Patience())).In(t)
 	defer func() { require.NoError(t, l.Close()) }()
 	require.NoError(t, l.Ping(t.Context()))
 	w.Servers[2].Kill()
@@ -350,7 +350,7 @@ func TestWrapKeepsWhatIsKnownOfTheConnection(t *testing.T) {
 			hook := func(c rueidis.Client) rueidis.Client { return &hooked{c, seen} }
 			clients[i] = expect.NoError(wrap(client, hook)).In(t)
 		}
-		locker := expect.NoError(redlock.New(clients, testredis.Patience())).In(t)
+		locker := expect.NoError(redlock.New(clients, testredis.Silent(), testredis.Patience())).In(t)
 		pair := func() { require.NoError(t, locker.Do(t.Context(), "n", func(context.Context) error { return nil })) }
 		pair()
 		for _, server := range servers {
@@ -391,7 +391,7 @@ func TestWrapRefuses(t *testing.T) {
 
 	// Wrapped twice, and closed by either end.
 	twice := expect.NoError(rwlock.Wrap(expect.NoError(rwlock.Wrap(client, same)).In(t), same)).In(t)
-	locker := expect.NoError(rwlock.New(twice)).In(t)
+	locker := expect.NoError(rwlock.New(twice, testredis.Silent())).In(t)
 	require.NoError(t, expect.ErrorOf(locker.Lock(t.Context(), "n")))
 	client.Close()
 	err := expect.ErrorOf(locker.Lock(t.Context(), "m"))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -25,7 +26,8 @@ func embedded(opts ...rwlock.Option) (locker *rwlock.Locker, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	locker, err = rwlock.New(client, opts...)
+	silent := rwlock.WithLogger(slog.New(slog.DiscardHandler))
+	locker, err = rwlock.New(client, append([]rwlock.Option{silent}, opts...)...)
 	if err != nil {
 		panic(err)
 	}

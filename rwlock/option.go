@@ -29,9 +29,9 @@ func WithPrefix(prefix string) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Prefix = prefix })
 }
 
-// WithLogger sets the logger. At level Warn it gets losses, failing renewals and releases, and servers that do not
-// answer, refuse, abstain or may evict locks; at level Info their return. docs/operate.md has each line. Without this
-// option nothing is logged. The logger may block: it runs on the goroutine of the Trace functions.
+// WithLogger sets the logger, by default what slog.Default returns at each line. It gets losses and failing servers at
+// level Warn, and their return at level Info: docs/operate.md has each line. A failing server has at most one line a
+// minute, the first within two seconds. The logger may block: it runs on the goroutine of the Trace functions.
 func WithLogger(logger *slog.Logger) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Logger = logger })
 }

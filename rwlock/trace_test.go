@@ -368,7 +368,7 @@ func TestCloseInsideAHook(t *testing.T) {
 			var locker *rwlock.Locker
 			closed := make(chan struct{})
 			closes := sync.OnceFunc(func() { _ = locker.Close(); close(closed) })
-			locker = expect.NoError(rwlock.New(client, acting(closes)[what])).In(t)
+			locker = expect.NoError(rwlock.New(client, testredis.Silent(), acting(closes)[what])).In(t)
 			go func() {
 				for everyEvent(locker, what) { // on a busy machine not all come the first time
 				}

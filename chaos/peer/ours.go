@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/redis/rueidis"
 
@@ -28,7 +29,7 @@ func Open(o Options, more ...rwlock.Option) (*Fencelock, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := append([]rwlock.Option{rwlock.WithTTL(o.TTL)}, more...)
+	options := append([]rwlock.Option{rwlock.WithTTL(o.TTL), rwlock.WithLogger(slog.New(slog.DiscardHandler))}, more...)
 	var locker *rwlock.Locker
 	if len(clients) == 1 {
 		locker, err = rwlock.New(clients[0], options...)

@@ -255,7 +255,7 @@ func applicationOver(t *testing.T, addrs []string) *rwlock.Locker {
 		t.Cleanup(c.Close)
 	}
 	testkit.FoundLongAgo(t, clients, rwlock.WithTTL(time.Hour))
-	app := expect.NoError(redlock.New(clients, rwlock.WithTTL(time.Hour), testredis.Patience())).In(t)
+	app := expect.NoError(redlock.New(clients, rwlock.WithTTL(time.Hour), testredis.Silent(), testredis.Patience())).In(t)
 	t.Cleanup(func() { _ = app.Close() })
 	return app
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -316,7 +317,10 @@ func (t *target) connect() (*connection, error) {
 	}
 	c := new(connection)
 	if err = c.dial(addrs, option); err == nil {
-		options := []rwlock.Option{rwlock.WithPrefix(t.prefix), rwlock.WithReleaseTimeout(t.timeout)}
+		options := []rwlock.Option{
+			rwlock.WithPrefix(t.prefix), rwlock.WithReleaseTimeout(t.timeout),
+			rwlock.WithLogger(slog.New(slog.DiscardHandler)), // errors are printed by the sub-command
+		}
 		if t.by != "" {
 			options = append(options, rwlock.WithMeta(t.by))
 		}

@@ -57,6 +57,7 @@ type observers struct {
 	hooks   Hooks
 	ofHolds bool // a hook is set that gets a context
 	logger  *slog.Logger
+	limit   logLimit
 	relay   events.Relay
 }
 
@@ -126,10 +127,17 @@ func (o *observers) warnOfLoss(h *hold, loss *Loss) {
 	o.warn("lease lost", attributes...)
 }
 
-// warnOfRelease counts and logs the error that Release returns. The log and the error agree on whether the release
-// continues.
+// warnOfRelease counts the error that Release returns, and logs it unless the log has been told of its servers. The log
+// and the error agree on whether the release continues.
 func (o *observers) warnOfRelease(h *hold, failed *Error) {
 	h.e.counters.unconfirmed.Add(1)
+	var servers []string
+	for _, node := range failed.Nodes {
+		servers = append(servers, node.Addr)
+	}
+	if servers != nil && !o.limit.due(h.e.clock.Now().Mono, servers...) {
+		return
+	}
 	message := "release not confirmed, trying again in the background"
 	if !failed.Unknown {
 		message = "release refused, the hold ends with its TTL"

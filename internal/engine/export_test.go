@@ -11,7 +11,7 @@ type Outages struct{ outages }
 
 // Tell reports whether a failure of the server is to be told.
 func (o *Outages) Tell(n *transport.Node, now time.Duration) bool {
-	_, due := o.due(n, now, 0)
+	due, _ := o.due(n, now, 0, new(logLimit))
 	return due
 }
 

@@ -15,7 +15,8 @@ import (
 )
 
 // outages holds the servers that do not answer, or that have refused for a while, and when each is reported next: at
-// once, then at growing intervals, and once more when the outage is over. Its mutex is acquired last, under any other.
+// once, then at growing intervals, and once more when the outage is over. The log has fewer of these reports: see
+// logLimit. Its mutex is acquired last, under any other.
 type outages struct {
 	any atomic.Bool // whether of is not empty: most answers find no outage
 	mu  sync.Mutex
@@ -26,6 +27,7 @@ type outage struct {
 	since time.Duration
 	next  time.Duration // time of the next report
 	pause time.Duration // between the last report and the next
+	told  bool          // the log has a line of it
 }
 
 // The pause between two reports doubles from outageFirst to outageMost.
@@ -34,9 +36,10 @@ const (
 	outageMost  = time.Minute
 )
 
-// due reports whether to report this failure of the server, which has lasted for some time already, and the pause until
-// the next report.
-func (o *outages) due(n *transport.Node, now, lasted time.Duration) (pause time.Duration, due bool) {
+// due reports whether to report this failure of the server, which has lasted for some time already, and whether the log
+// gets a line of it.
+func (o *outages) due(n *transport.Node, now, lasted time.Duration, limit *logLimit) (due, line bool) {
+	addr := n.Addr()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	out := o.of[n]
@@ -51,11 +54,13 @@ func (o *outages) due(n *transport.Node, now, lasted time.Duration) (pause time.
 		o.of[n] = out
 	}
 	if out.pause > 0 && now < out.next {
-		return out.pause, false
+		return false, false
 	}
 	out.pause = min(max(2*out.pause, outageFirst), outageMost)
 	out.next = now + out.pause
-	return out.pause, true
+	line = limit.due(now, addr)
+	out.told = out.told || line
+	return true, line
 }
 
 func (o *outages) has(n *transport.Node) bool {
@@ -68,7 +73,7 @@ func (o *outages) has(n *transport.Node) bool {
 }
 
 // over records that the server answers, so that its next outage is reported at once. It reports whether that ends an
-// outage, and how long the outage was.
+// outage that the log has a line of, and how long the outage was.
 func (o *outages) over(n *transport.Node, now time.Duration) (after time.Duration, ended bool) {
 	if !o.any.Load() {
 		return 0, false
@@ -81,7 +86,35 @@ func (o *outages) over(n *transport.Node, now time.Duration) (after time.Duratio
 	}
 	delete(o.of, n)
 	o.any.Store(len(o.of) > 0)
-	return now - out.since, true
+	return now - out.since, out.told
+}
+
+// logLimit bounds the lines about servers that fail: one a server and minute, whatever it fails to do. One outage makes
+// renewals, releases and waiters fail, a thousand of them as well as one, and the first line says what is wrong with
+// the server. Its zero value is ready. Its mutex is acquired last, after the one of outages.
+type logLimit struct {
+	mu   sync.Mutex
+	last map[string]time.Duration // by server: when it had a line, within the last minute
+}
+
+const logPause = time.Minute
+
+// due reports whether to log a failure of these servers, because one of them has had no line for a minute.
+func (l *logLimit) due(now time.Duration, servers ...string) (due bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.last, func(_ string, last time.Duration) bool { return now-last >= logPause })
+	for _, server := range servers {
+		if _, told := l.last[server]; told {
+			continue
+		}
+		if l.last == nil {
+			l.last = make(map[string]time.Duration)
+		}
+		l.last[server] = now
+		due = true
+	}
+	return due
 }
 
 // refusalLasts is how long a server refuses a lock before the refusal counts as an outage. During a failover or the
@@ -125,7 +158,7 @@ func (w *waitSets) served(n *transport.Node) {
 // report logs an outage if a report is due. A thousand waiters may call it for the same outage, at every refresh, and
 // only one of them reports.
 func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) {
-	pause, due := w.outages.due(n, w.e.clock.Now().Mono, lasted)
+	due, line := w.outages.due(n, w.e.clock.Now().Mono, lasted, &w.e.observers.limit)
 	if !due {
 		return
 	}
@@ -133,8 +166,16 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 	if transport.Refused(cause) {
 		message = "a server refuses its waiters"
 	}
-	w.e.observers.warn(message,
-		slog.String("master", n.Addr()), slog.Duration("next_report", pause), slog.Any("error", cause))
+	if unsent, ok := errors.AsType[*transport.NotSent](cause); ok {
+		cause = unsent.Cause
+	}
+	if line {
+		attributes := []slog.Attr{slog.String("master", n.Addr()), slog.Any("error", cause)}
+		if cure := transport.Cure(cause); cure != "" {
+			attributes = append(attributes, slog.String("advice", cure))
+		}
+		w.e.observers.warn(message, attributes...)
+	}
 	if hook := w.e.observers.hooks.Of[OnUnreachable]; hook != nil {
 		w.e.tasks.spawn(func() { w.reportUnreachable(n, hook, cause) }) // the caller may hold a lease's mutex
 	}

@@ -458,20 +458,20 @@ func (k *keeping) noteSilence(now clock.Instant) {
 // had it.
 var errNotThere = errors.New("does not have the hold")
 
-// logFailures logs which servers did not renew the lease, under its mutex: one line for each server at growing
-// intervals, independent of how many leases it has. The loss of a lease is reported for each lease.
+// logFailures logs which servers did not renew the lease, under its mutex: at most one line a server and minute,
+// independent of how many leases it has. The loss of a lease is reported for each lease.
 func (k *keeping) logFailures() {
 	h := k.of
 	causes, _ := k.failure.(NodeFailures)
 	for _, cause := range causes {
 		server := h.e.masters[cause.Index].At(h.key)
-		pause, due := h.e.renewalOutages.due(server, h.e.clock.Now().Mono, 0)
-		if !due {
+		_, line := h.e.renewalOutages.due(server, h.e.clock.Now().Mono, 0, &h.e.observers.limit)
+		if !line {
 			continue
 		}
 		h.e.observers.warn("server does not renew leases; retrying until their deadlines",
 			slog.String("master", server.Addr()), slog.Int("leases", h.e.registry.countOn(server, h.e.clock.Now())),
-			slog.String("lock", h.name), slog.Duration("next_report", pause), slog.Any("error", cause.Err))
+			slog.String("lock", h.name), slog.Any("error", cause.Err))
 	}
 }
 

@@ -5,7 +5,6 @@ package settings
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"math"
 	"os"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/events"
 )
 
 // Locker is the configuration that is fixed when a locker is made. A time in Config that is 0 follows from the TTL.
@@ -66,7 +66,7 @@ func Default() Locker {
 	host, _ := os.Hostname()
 	return Locker{
 		Config: engine.Config{
-			Prefix: DefaultPrefix, Logger: slog.New(slog.DiscardHandler), Drift: DefaultDrift, Clock: clock.System(),
+			Prefix: DefaultPrefix, Logger: events.Default(), Drift: DefaultDrift, Clock: clock.System(),
 		},
 		Lock: Lock{Terms: engine.Terms{TTL: DefaultTTL, Renew: true, Meta: fmt.Sprintf("%s:%d", host, os.Getpid())}},
 	}

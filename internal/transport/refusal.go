@@ -186,9 +186,15 @@ var cures = []struct{ part, cure string }{
 		"maxclients"},
 	{"CLUSTERDOWN", "slots of the Cluster have no server now: redis-cli --cluster check names them; start their nodes, " +
 		"or assign the slots"},
-	{"no reply", "the server hangs, is busy with a long command, or its clients are paused (CLIENT UNPAUSE)"},
+	{"no reply", "the server hangs, is busy with a long command, or its clients are paused (CLIENT UNPAUSE); or only " +
+		"one of the two speaks TLS"},
+	{"x509", "the certificate of the server must be for this name, and by an authority that the client trusts"},
+	{"connection reset", tlsCure},
+	{"EOF", tlsCure},
 	{"connection refused", "no server listens there: is it running, and is the address right?"},
 }
+
+const tlsCure = "the server ends the connection: does it speak TLS at this port, or is it no Redis?"
 
 const busyCure = "a script or a function runs for long: SCRIPT KILL or FUNCTION KILL ends it if it has not written " +
 	"so far"

@@ -147,7 +147,7 @@ func (p *Process) dial(n Net, option rueidis.ClientOption) {
 func (p *Process) Start(opts ...rwlock.Option) *Process {
 	w := p.W
 	w.Helper()
-	all := slices.Concat([]rwlock.Option{rwlock.WithTTL(w.TTL)}, w.Opts, opts)
+	all := slices.Concat([]rwlock.Option{testredis.Silent(), rwlock.WithTTL(w.TTL)}, w.Opts, opts)
 	if w.Mini == nil {
 		all = append(all, testredis.Patience())
 	}
@@ -371,7 +371,7 @@ func (p *Process) Use(names ...string) {
 // New is a locker over a client, without a world. It is closed when the test ends.
 func New(t testing.TB, client rueidis.Client, opts ...rwlock.Option) *rwlock.Locker {
 	t.Helper()
-	locker, err := rwlock.New(client, opts...)
+	locker, err := rwlock.New(client, append([]rwlock.Option{testredis.Silent()}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = locker.Close() })
 	return locker
