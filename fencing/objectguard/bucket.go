@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	// ErrConflict is the error of [Bucket.PutIf] if the object has changed, or if another request is changing it. A
-	// guard returns it when it stops retrying: ctx has ended, or the object was unchanged for ten attempts.
+	// ErrConflict is the error of [Bucket.PutIf] if the object has changed. A guard returns it if ctx ends while other
+	// accesses change the object. Nothing was stored.
 	ErrConflict = errors.New("objectguard: the condition of the write does not hold")
 
 	// ErrRefused is the error of [Bucket.PutIf] if the store does not accept the write, for a lack of rights for
@@ -38,7 +38,8 @@ type Bucket interface {
 	//
 	// An error that matches ErrRefused guarantees that this call stored nothing and never will, and a retry does not
 	// help. ErrConflict is the answer to a broken condition, whoever has broken it: a gateway may have sent the request
-	// twice. Any other error leaves it open whether o is stored, or will be. After both the guard looks for o, and may
-	// call PutIf again with the same o: no more than one of the calls takes effect.
+	// twice. Any other error leaves it open whether o is stored, or will be, as where the store is busy with another
+	// request for the object, which may be a copy of this one. After both the guard looks for o, and may call PutIf again
+	// with the same o: no more than one of the calls takes effect.
 	PutIf(ctx context.Context, key string, o Object) error
 }

@@ -34,7 +34,7 @@ var (
 // While other accesses change the object, a method begins anew, with growing pauses; each change is an access that
 // succeeded. This ends when ctx does, or when more than 31 others have changed the object during one attempt to change
 // its data, with [ErrUnknown]. If the store fails, or reports conflicts although the object is unchanged, a
-// method gives up after ten attempts, some seconds, with [ErrUnknown] or [ErrConflict].
+// method gives up after ten attempts, some seconds, with [ErrUnknown]: a copy of the request may be under way.
 //
 // The zero value, and the guard of a nil bucket, refuse every access.
 type Guard struct{ bucket Bucket }
@@ -259,7 +259,7 @@ func (g *Guard) load(ctx context.Context, key, lock string, adopts bool) (object
 
 // store writes o if the object still has the generation that o was read as. Only success, and a refusal of the first
 // call, say by themselves what became of the write. Any other answer may be lost, or that to a second copy of the
-// request, which a gateway has sent because the answer to the first was lost. So the object decides: it names its last
+// request, which a gateway has sent while the store works on the first. So the object decides: it names its last
 // writes by their ids.
 //
 // While the object still has the generation that was read, the same content is sent again: if the first request arrives
@@ -271,20 +271,17 @@ func (g *Guard) store(ctx context.Context, key string, o object, a access, p *pa
 		return err
 	}
 	put := Object{Content: content, Generation: o.generation, Attributes: o.attributes}
-	var doubt error // the error of the last call that may have stored it
+	var doubt error // the last answer after which a copy may be stored, now or later
 	for {
 		err := g.bucket.PutIf(ctx, key, put)
-		refused, conflict := errors.Is(err, ErrRefused), errors.Is(err, ErrConflict)
+		refused := errors.Is(err, ErrRefused)
 		if err == nil || refused && doubt == nil {
 			return err
 		}
-		if !refused && !conflict {
+		if !refused {
 			doubt = err
 		}
 		now, failure := g.load(ctx, key, o.Lock, a.adopts)
-		if failure != nil && doubt == nil {
-			return fmt.Errorf("%w: %w", ErrUnknown, failure)
-		}
 		if failure == nil && now.names(id) {
 			return nil
 		}
@@ -292,17 +289,25 @@ func (g *Guard) store(ctx context.Context, key string, o object, a access, p *pa
 		if changed && (a.change == nil || now.lacks(o.header)) {
 			return errOvertaken
 		}
-		if !changed && !refused {
-			stop := p.wait(ctx, o.generation)
-			if stop == nil {
-				continue
-			}
-			if doubt == nil {
-				return fmt.Errorf("%w: %w", stop, err)
-			}
+		if changed || refused {
+			return unknown(doubt, nil)
 		}
-		return fmt.Errorf("%w: %w", ErrUnknown, cmp.Or(doubt, err))
+		if stop := p.wait(ctx, o.generation); stop != nil {
+			return unknown(doubt, cmp.Or(failure, stop))
+		}
 	}
+}
+
+// unknown returns the error of a write that has no other answer than doubt. A conflict is told by its text alone: an
+// error that matches ErrConflict says that nothing was stored.
+func unknown(doubt, stop error) error {
+	if errors.Is(doubt, ErrConflict) {
+		doubt = errors.New(doubt.Error())
+	}
+	if stop == nil {
+		return fmt.Errorf("%w: %w", ErrUnknown, doubt)
+	}
+	return fmt.Errorf("%w: %w: %w", ErrUnknown, stop, doubt)
 }
 
 // seal returns a content that no other call has returned, and its id.

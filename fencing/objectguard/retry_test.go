@@ -28,8 +28,8 @@ func TestStandingConflictEnds(t *testing.T) {
 		}})
 		began := time.Now()
 		err := guard.Write(t.Context(), write(5), "a", nil)
-		require.ErrorIs(t, err, objectguard.ErrConflict)
-		require.NotErrorIs(t, err, objectguard.ErrUnknown, "nothing was stored")
+		require.ErrorIs(t, err, objectguard.ErrUnknown)
+		require.NotErrorIs(t, err, objectguard.ErrConflict, "which would say that nothing was stored")
 		require.ErrorContains(t, err, "10 attempts")
 		require.Len(t, at, 10)
 		require.InDelta(t, 1.9, time.Since(began).Seconds(), 0.7)
@@ -41,6 +41,41 @@ func TestStandingConflictEnds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A gateway has sent the write twice. The store answers the second copy while it works on the first, and stores the
+// first when the guard has given up.
+func TestAnswerWhileTheFirstCopyIsUnderWay(t *testing.T) {
+	forbidden := fmt.Errorf("%w: 403", objectguard.ErrRefused)
+	for name, tt := range map[string]struct{ answers []error }{ // the last one stays until the context has ended
+		"a conflict":               {[]error{objectguard.ErrConflict}},
+		"a conflict, then refused": {[]error{objectguard.ErrConflict, forbidden}},
+		"a doubt":                  {[]error{errNoAnswer}},
+		"a doubt, then refused":    {[]error{errNoAnswer, forbidden}},
+		"a doubt, then a conflict": {[]error{errNoAnswer, objectguard.ErrConflict}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bucket, puts := newMemory(), 0
+				var first func()
+				guard := objectguard.New(hooked{bucket, func(ctx context.Context, key string, o objectguard.Object) error {
+					if puts++; puts == 1 {
+						first = func() { require.NoError(t, bucket.PutIf(t.Context(), key, o)) }
+					}
+					return tt.answers[min(puts, len(tt.answers))-1]
+				}})
+				ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+				defer cancel()
+				err := guard.Write(ctx, write(5), "a", []byte("stored"))
+				require.ErrorIs(t, err, objectguard.ErrUnknown)
+				require.NotErrorIs(t, err, objectguard.ErrConflict)
+				require.NotErrorIs(t, err, objectguard.ErrRefused)
+				first()
+				got := expect.NoError(objectguard.New(bucket).Read(t.Context(), write(5), "a")).In(t)
+				require.Equal(t, "stored", string(got))
+			})
+		})
+	}
 }
 
 // As long as the object changes somebody succeeds, so the access goes on for as long as its context lets it.
@@ -64,15 +99,18 @@ func TestContextEndsTheWaiting(t *testing.T) {
 		lost := &fencing.LostError{Resource: lock, Token: 5, Reason: "expired"}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, lost)
 		defer cancel()
-		guard := objectguard.New(hooked{newMemory(), func(context.Context, string, objectguard.Object) error {
-			return objectguard.ErrConflict
+		bucket := newMemory()
+		rival := objectguard.New(bucket)
+		guard := objectguard.New(hooked{bucket, func(ctx context.Context, key string, o objectguard.Object) error {
+			require.NoError(t, rival.Write(ctx, write(5), key, nil))
+			return bucket.PutIf(ctx, key, o)
 		}})
 		began := time.Now()
 		err := guard.Write(ctx, write(5), "a", nil)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, fencing.ErrLost, "why the context has ended")
 		require.ErrorIs(t, err, objectguard.ErrConflict, "what was waited for")
-		require.NotErrorIs(t, err, objectguard.ErrUnknown)
+		require.NotErrorIs(t, err, objectguard.ErrUnknown, "nothing was stored")
 		require.Equal(t, 50*time.Millisecond, time.Since(began))
 	})
 }
@@ -81,19 +119,18 @@ func TestContextEndsTheWaiting(t *testing.T) {
 func TestRefusedByTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forbidden := fmt.Errorf("%w: 403", objectguard.ErrRefused)
-		for _, answers := range [][]error{{forbidden}, {objectguard.ErrConflict, forbidden}, {errNoAnswer, forbidden}} {
-			puts := 0
-			guard := objectguard.New(hooked{newMemory(), func(context.Context, string, objectguard.Object) error {
-				puts++
-				return answers[puts-1]
+		for _, overtaken := range []bool{false, true} {
+			bucket, puts := newMemory(), 0
+			rival := objectguard.New(bucket)
+			guard := objectguard.New(hooked{bucket, func(ctx context.Context, key string, o objectguard.Object) error {
+				if puts++; puts == 1 && overtaken {
+					require.NoError(t, rival.Write(ctx, write(5), key, nil))
+					return bucket.PutIf(ctx, key, o)
+				}
+				return forbidden
 			}})
 			err := guard.Write(t.Context(), write(5), "a", nil)
-			require.Len(t, answers, puts)
-			if answers[0] == errNoAnswer {
-				require.ErrorIs(t, err, objectguard.ErrUnknown)
-				require.ErrorIs(t, err, errNoAnswer)
-				continue
-			}
+			require.Equal(t, overtaken, puts == 2, "%d calls", puts)
 			require.ErrorIs(t, err, objectguard.ErrRefused)
 			require.NotErrorIs(t, err, objectguard.ErrUnknown)
 			require.ErrorContains(t, err, "403")

@@ -139,13 +139,13 @@ func setAttributes(input *s3.PutObjectInput, attributes map[string]string) {
 
 // verdict returns what an error of a PUT proves. The write was not carried out, and is
 //
-//   - [objectguard.ErrConflict]: 412 if the condition does not hold, 409 if another write is under way, 404 for
-//     If-Match if the object is gone;
+//   - [objectguard.ErrConflict]: 412 if the condition does not hold, 404 for If-Match if the object is gone;
 //   - [objectguard.ErrRefused]: another 3xx or 4xx, or 501, unless the SDK would try it again (throttling, a request
 //     that arrived too slowly).
 //
 // Any other error is nil. A 500, 502, 503 or 504 may come from a gateway that has passed the request on, so like a
-// missing answer it proves nothing.
+// missing answer it proves nothing. A 409 says that the store works on another request for the object, which may be the
+// first copy of this one.
 func verdict(err error) error {
 	var response *smithyhttp.ResponseError
 	if !errors.As(err, &response) {
@@ -153,9 +153,10 @@ func verdict(err error) error {
 	}
 	status := response.HTTPStatusCode()
 	switch {
-	case status == http.StatusPreconditionFailed, status == http.StatusConflict, gone(err):
+	case status == http.StatusPreconditionFailed, gone(err):
 		return objectguard.ErrConflict
-	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, worthwhile(err):
+	case status == http.StatusConflict, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests,
+		worthwhile(err):
 		return nil
 	case 300 <= status && status < 500, status == http.StatusNotImplemented:
 		return objectguard.ErrRefused

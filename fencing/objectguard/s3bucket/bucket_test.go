@@ -261,6 +261,19 @@ func failing(n, status int, code string) func(http.ResponseWriter, *http.Request
 
 const forever = 1 << 30
 
+// The store works on another request for the object. It may be the first copy of this one, sent by a gateway.
+func TestABusyStoreProvesNothing(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, f *front, client *s3.Client, _ *objectguard.Guard) {
+		for _, code := range []string{"ConditionalRequestConflict", "OperationAborted", ""} {
+			f.put = failing(1, http.StatusConflict, code)
+			err := s3bucket.New(client, bucket).PutIf(t.Context(), "a", objectguard.Object{Content: []byte("x")})
+			require.ErrorContains(t, err, code)
+			require.NotErrorIs(t, err, objectguard.ErrConflict)
+			require.NotErrorIs(t, err, objectguard.ErrRefused)
+		}
+	})
+}
+
 func TestFailingWrites(t *testing.T) {
 	outcomes := []error{objectguard.ErrConflict, objectguard.ErrRefused, objectguard.ErrUnknown}
 	for _, tt := range []struct {
@@ -269,11 +282,11 @@ func TestFailingWrites(t *testing.T) {
 		want   error // where the failure stays; nothing else of outcomes
 		puts   int   // until then
 	}{
-		{http.StatusPreconditionFailed, "PreconditionFailed", objectguard.ErrConflict, 10},
-		{http.StatusConflict, "ConditionalRequestConflict", objectguard.ErrConflict, 10},
-		{http.StatusConflict, "OperationAborted", objectguard.ErrConflict, 10},
-		{http.StatusConflict, "", objectguard.ErrConflict, 10},
-		{http.StatusNotFound, "NoSuchKey", objectguard.ErrConflict, 10},
+		{http.StatusPreconditionFailed, "PreconditionFailed", objectguard.ErrUnknown, 10},
+		{http.StatusConflict, "ConditionalRequestConflict", objectguard.ErrUnknown, 10},
+		{http.StatusConflict, "OperationAborted", objectguard.ErrUnknown, 10},
+		{http.StatusConflict, "", objectguard.ErrUnknown, 10},
+		{http.StatusNotFound, "NoSuchKey", objectguard.ErrUnknown, 10},
 		{http.StatusServiceUnavailable, "SlowDown", objectguard.ErrUnknown, 10},
 		{http.StatusServiceUnavailable, "", objectguard.ErrUnknown, 10},
 		{http.StatusInternalServerError, "InternalError", objectguard.ErrUnknown, 10},
