@@ -3,8 +3,11 @@ package s3bucket
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net/http"
 	"strings"
@@ -72,6 +75,7 @@ func (b *Bucket) PutIf(ctx context.Context, key string, o objectguard.Object) er
 		input.IfMatch = &o.Generation
 	}
 	setAttributes(input, o.Attributes)
+	b.setChecksum(input, o.Content)
 	_, err := b.client.PutObject(ctx, input, once)
 	if err == nil {
 		return nil
@@ -80,6 +84,16 @@ func (b *Bucket) PutIf(ctx context.Context, key string, o objectguard.Object) er
 		return fmt.Errorf("%w: %w", kind, b.failed("put", key, err))
 	}
 	return b.failed("put", key, err)
+}
+
+// setChecksum gives the request the checksum that the SDK would compute by itself, if the client wants one. Over HTTPS
+// the SDK would send it behind the content, and the content in frames (aws-chunked). Some stores keep these frames as a
+// part of the object.
+func (b *Bucket) setChecksum(input *s3.PutObjectInput, content []byte) {
+	if b.client.Options().RequestChecksumCalculation == aws.RequestChecksumCalculationWhenSupported {
+		sum := binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(content))
+		input.ChecksumCRC32 = aws.String(base64.StdEncoding.EncodeToString(sum))
+	}
 }
 
 // once keeps the client from repeating a request after its answer was lost: if the first was carried out, the second
@@ -99,7 +113,7 @@ func attributesOf(output *s3.GetObjectOutput) map[string]string {
 	attributes := map[string]string{}
 	for name, value := range map[string]*string{
 		"Content-Type":        output.ContentType,
-		"Content-Encoding":    output.ContentEncoding,
+		"Content-Encoding":    encodingOf(output.ContentEncoding),
 		"Content-Language":    output.ContentLanguage,
 		"Content-Disposition": output.ContentDisposition,
 		"Cache-Control":       output.CacheControl,
@@ -114,6 +128,27 @@ func attributesOf(output *s3.GetObjectOutput) map[string]string {
 	}
 	return attributes
 }
+
+// encodingOf returns the encoding of an object without aws-chunked, which names the frames of a request. Some stores
+// keep it, and each write that sends it again would add one more.
+func encodingOf(field *string) *string {
+	if field == nil || !strings.Contains(strings.ToLower(*field), framed) {
+		return field
+	}
+	var kept []string
+	for part := range strings.SplitSeq(*field, ",") {
+		if part = strings.TrimSpace(part); !strings.EqualFold(part, framed) {
+			kept = append(kept, part)
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return aws.String(strings.Join(kept, ", "))
+}
+
+// framed is the encoding of a request whose content the SDK has put into frames.
+const framed = "aws-chunked"
 
 // setAttributes is the inverse of attributesOf.
 func setAttributes(input *s3.PutObjectInput, attributes map[string]string) {

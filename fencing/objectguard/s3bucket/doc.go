@@ -5,7 +5,7 @@
 //
 // The store has to honour both conditions on PutObject, and compare and write in one step. Amazon's S3 does since
 // November 2024. A store that ignores them overwrites without an error, and then nothing is fenced: call [Bucket.Probe]
-// once, when the service starts, to detect that.
+// once, when the service starts, to detect that. Probe also detects a store or a proxy that changes the content.
 //
 // A PUT replaces an object with its properties. Content-Type, Content-Encoding, Content-Language, Content-Disposition,
 // Cache-Control, Expires and x-amz-meta-* are written as they were read. Tags, ACL, storage class and encryption are

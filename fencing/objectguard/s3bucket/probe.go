@@ -11,12 +11,22 @@ import (
 	"github.com/seed74116694/fencelock/fencing/objectguard"
 )
 
-// ErrUnconditional reports that the store does not honour the conditions.
-var ErrUnconditional = errors.New("s3bucket: the store ignores conditions on PUT")
+var (
+	// ErrUnconditional reports that the store does not honour the conditions.
+	ErrUnconditional = errors.New("s3bucket: the store ignores conditions on PUT")
 
-// Probe checks whether the store honours conditions, with a small object that it creates under prefix and deletes. The
-// error is [ErrUnconditional] if a write was carried out although its condition did not hold, or refused although it
-// did. It needs s3:DeleteObject. It cannot check whether the store compares and writes in one step.
+	// ErrAltered reports that the store, or a proxy before it, does not give back what was put: a guard could not read
+	// the object again.
+	ErrAltered = errors.New("s3bucket: the store does not give back what was put")
+)
+
+// Probe checks whether the store honours conditions and keeps what is put, with a small object that it creates under
+// prefix and deletes. The error is [ErrUnconditional] if a write was carried out although its condition did not hold,
+// or refused although it did; and [ErrAltered] if the object is then another one than was put. It needs
+// s3:DeleteObject. It cannot check whether the store compares and writes in one step.
+//
+// A store that refuses the field x-amz-checksum-crc32 needs a client with
+// [aws.RequestChecksumCalculationWhenRequired].
 func (b *Bucket) Probe(ctx context.Context, prefix string) (err error) {
 	if b.isUnusable() {
 		return errUnusable
@@ -28,35 +38,55 @@ func (b *Bucket) Probe(ctx context.Context, prefix string) (err error) {
 			err = errors.Join(err, b.failed("delete", key, failure))
 		}
 	}()
-	if err := b.attempt(ctx, key, "one", "", true); err != nil {
-		return err
-	}
-	if err := b.attempt(ctx, key, "two", "", false); err != nil {
-		return err
-	}
-	first, err := b.Get(ctx, key)
+	first, err := b.attempt(ctx, key, objectguard.Object{Content: probeContent("one")}, nil)
 	if err != nil {
 		return err
 	}
-	if err := b.attempt(ctx, key, "three", first.Generation, true); err != nil {
+	if _, err = b.attempt(ctx, key, objectguard.Object{Content: probeContent("two")}, &first); err != nil {
 		return err
 	}
-	return b.attempt(ctx, key, "four", first.Generation, false)
+	second, err := b.attempt(ctx, key,
+		objectguard.Object{Content: probeContent("three"), Generation: first.Generation}, nil)
+	if err != nil {
+		return err
+	}
+	_, err = b.attempt(ctx, key,
+		objectguard.Object{Content: probeContent("four"), Generation: first.Generation}, &second)
+	return err
 }
 
-// attempt writes conditionally and compares the outcome with the expected one.
-func (b *Bucket) attempt(ctx context.Context, key, content, generation string, holds bool) error {
-	err := b.PutIf(ctx, key, objectguard.Object{Content: []byte(content), Generation: generation})
-	switch {
-	case err != nil && !errors.Is(err, objectguard.ErrConflict):
-		return err
-	case (err == nil) == holds:
-		return nil
+// probeContent is what a conversion of texts, of line breaks or of characters would change.
+func probeContent(name string) []byte { return []byte(name + "\r\n\x00\xff\n") }
+
+// attempt writes o conditionally and returns the object that is there afterwards: o if before is nil, since the
+// condition holds then, or else before.
+func (b *Bucket) attempt(
+	ctx context.Context, key string, o objectguard.Object, before *objectguard.Object,
+) (now objectguard.Object, err error) {
+	refusal := b.PutIf(ctx, key, o)
+	if refusal != nil && !errors.Is(refusal, objectguard.ErrConflict) {
+		return now, refusal
 	}
-	condition := "If-None-Match: *"
-	if generation != "" {
-		condition = "If-Match: " + generation
+	if now, err = b.Get(ctx, key); err != nil {
+		return now, err
 	}
-	return fmt.Errorf("%w: bucket %q, %s, holds=%t, carried out=%t",
-		ErrUnconditional, b.name, condition, holds, err == nil)
+	want, holds := o, before == nil
+	if !holds {
+		want = *before
+	}
+	stored := refusal == nil || string(now.Content) == string(o.Content)
+	if stored != holds {
+		condition := "If-None-Match: *"
+		if o.Generation != "" {
+			condition = "If-Match: " + o.Generation
+		}
+		return now, fmt.Errorf("%w: bucket %q, %s, holds=%t, carried out=%t, answer: %v",
+			ErrUnconditional, b.name, condition, holds, stored, refusal)
+	}
+	if string(now.Content) != string(want.Content) {
+		const most = 256
+		return now, fmt.Errorf("%w: bucket %q: put %q, got %d bytes: %.*q",
+			ErrAltered, b.name, want.Content, len(now.Content), most, now.Content)
+	}
+	return now, nil
 }
