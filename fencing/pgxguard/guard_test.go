@@ -398,6 +398,46 @@ func TestTransactionOfTheWork(t *testing.T) {
 }
 
 // A claim that would wait for the transaction that it is called in.
+// Work that ends its transaction and returns an error is told so, also if the lock is lost after that.
+func TestWorkThatFailsAfterTheEndOfItsTransaction(t *testing.T) {
+	b := newBank(t)
+	failure := errors.New("failure")
+	endings := map[string]func(pgx.Tx, context.Context) error{"Commit": pgx.Tx.Commit, "Rollback": pgx.Tx.Rollback}
+	for _, text := range []string{"COMMIT", "ROLLBACK", "COMMIT; BEGIN", "COMMIT AND CHAIN"} {
+		endings[text] = func(tx pgx.Tx, ctx context.Context) error {
+			_, err := tx.Exec(ctx, text, pgx.QueryExecModeSimpleProtocol)
+			return err
+		}
+	}
+	for name, end := range endings {
+		err := b.guard.Do(t.Context(), b.pool, write("a", 5), func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, end(tx, ctx))
+			return failure
+		})
+		require.ErrorIs(t, err, sqlguard.ErrTransactionEnded, name)
+		require.ErrorIs(t, err, failure, name)
+	}
+	for _, returned := range []error{nil, failure} {
+		for name, end := range map[string]func(pgx.Tx, context.Context) error{"before": pgx.Tx.Commit, "after": nil} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			before := b.balances()
+			err := b.guard.Do(ctx, b.pool, write("a", 5), func(ctx context.Context, tx pgx.Tx) error {
+				require.NoError(t, add(7, 1)(ctx, tx))
+				if end != nil {
+					require.NoError(t, end(tx, ctx))
+				}
+				cancel(&fencing.LostError{Resource: "a", Token: 5, Reason: "test"})
+				require.Error(t, tx.Commit(context.Background()), "too late, or twice")
+				return returned
+			})
+			committed := end != nil
+			require.Equal(t, committed, errors.Is(err, sqlguard.ErrTransactionEnded), "%s: %v", name, err)
+			require.Equal(t, !committed, errors.Is(err, fencing.ErrLost), "%s: %v", name, err)
+			require.Equal(t, committed, before != b.balances())
+		}
+	}
+}
+
 func TestNested(t *testing.T) {
 	b := newBank(t)
 	require.NoError(t, b.guard.Do(t.Context(), b.pool, write("a", 5), func(ctx context.Context, tx pgx.Tx) error {

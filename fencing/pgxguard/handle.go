@@ -148,9 +148,10 @@ func (t *transaction) ended(err error) error {
 	return err
 }
 
-// closed is ended for the guard's own statements: the work may have ended the transaction.
+// closed is ended for the guard's own statements: the work may have ended the transaction. Its Commit after the end of
+// the context closes the transaction too, and commits nothing.
 func (t *transaction) closed(err error) error {
-	if errors.Is(err, pgx.ErrTxClosed) {
+	if errors.Is(err, pgx.ErrTxClosed) && !t.aborting.Load() {
 		return fmt.Errorf("%w: %w", sqlguard.ErrTransactionEnded, err)
 	}
 	return t.ended(err)

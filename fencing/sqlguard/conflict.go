@@ -3,6 +3,7 @@ package sqlguard
 import (
 	"context"
 	"errors"
+	"iter"
 	"math/rand/v2"
 	"reflect"
 	"regexp"
@@ -18,7 +19,8 @@ import (
 // is not a conflict.
 //
 // Roll back first: in MySQL and MariaDB each further statement of the same *[sql.Tx] is committed by itself, and the
-// claim was rolled back with the rest. [Guard.Do] does so, and detects work that continues after a conflict.
+// claim was rolled back with the rest. [Guard.Do] does so, and detects work that continues after a conflict, also if it
+// returns the conflict.
 //
 // It searches the wrapped errors for a method SQLState() string, as the errors of pgx and lib/pq have, or for the
 // fields Number, SQLState and Message, as the errors of go-sql-driver/mysql have.
@@ -43,6 +45,11 @@ const (
 	commitError   = 1180
 )
 
+// lockWaitTimeout is MySQL's error of a statement that has waited for a lock for too long. With
+// innodb_rollback_on_timeout the server rolls back the whole transaction. It names no other transaction, so it is no
+// conflict.
+const lockWaitTimeout = 1205
+
 var deadlock = regexp.MustCompile(`\b(149|153)\b`)
 
 // sqlState returns the SQLSTATE of err, or "".
@@ -57,23 +64,35 @@ type code struct {
 
 // codeOf returns the code of the first error in err's tree that has one. This package imports no driver.
 func codeOf(err error) code {
+	for found := range codesOf(err) {
+		return found
+	}
+	return code{}
+}
+
+// codesOf are the codes in err's tree.
+func codesOf(err error) iter.Seq[code] {
+	return func(yield func(code) bool) { yieldCodes(err, yield) }
+}
+
+func yieldCodes(err error, yield func(code) bool) bool {
 	if stated, ok := err.(interface{ SQLState() string }); ok {
-		return code{state: stated.SQLState()}
+		return yield(code{state: stated.SQLState()})
 	}
 	if found := codeFields(err); found != (code{}) {
-		return found
+		return yield(found)
 	}
 	switch wrapper := err.(type) {
 	case interface{ Unwrap() error }:
-		return codeOf(wrapper.Unwrap())
+		return yieldCodes(wrapper.Unwrap(), yield)
 	case interface{ Unwrap() []error }:
 		for _, inner := range wrapper.Unwrap() {
-			if found := codeOf(inner); found != (code{}) {
-				return found
+			if !yieldCodes(inner, yield) {
+				return false
 			}
 		}
 	}
-	return code{}
+	return true
 }
 
 // codeFields returns the fields SQLState [5]byte, Number uint16 and Message of a struct such as *mysql.MySQLError.

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ type database struct {
 	failing int      // the statement with this number fails, counted from 1
 	failure error
 	missing map[string]bool // guard rows that only an INSERT makes
+	shown   row             // what SHOW ERRORS answers
 }
 
 func (d *database) note(word string) {
@@ -36,8 +38,11 @@ func (d *database) wrote(query string, args []driver.NamedValue) (word string, e
 		return "", d.failure
 	}
 	word = "mark"
-	if strings.Contains(query, "pragma_schema_version") {
+	switch {
+	case strings.Contains(query, "pragma_schema_version"):
 		word = "changes"
+	case strings.HasPrefix(query, "SHOW ERRORS"):
+		word = "errors"
 	}
 	for _, arg := range args {
 		if name, ok := arg.Value.([]byte); ok {
@@ -93,6 +98,8 @@ func (c *connection) QueryContext(_ context.Context, query string, args []driver
 	switch {
 	case strings.Contains(query, "current_setting('fencelock.mark'"):
 		return &row{driver.Value(c.mark)}, nil
+	case strings.HasPrefix(query, "SHOW ERRORS"):
+		return new(slices.Clone(c.shown)), nil
 	case strings.Contains(query, "fencelock.probe"):
 		return &row{fmt.Sprint(args)}, nil // nothing is left of it
 	}

@@ -43,10 +43,12 @@ import (
 // A claim that fails by a conflict, see [IsConflict], is retried a few times, because no work has run by then. Failed
 // work is not retried. An error of the commit leaves open whether it took place, unless it is a conflict.
 //
-// A read in a transaction that does not show its claim is [ErrClaimNotVisible]. Before the commit Do verifies that the
-// transaction is still the one that was checked; if it is not, that is [ErrTransactionEnded]. So work must send no
-// COMMIT or ROLLBACK, and must close its rows before it returns. In PostgreSQL the verification is one more statement,
-// a round trip; in MySQL, MariaDB and SQLite it is a savepoint, two statements.
+// A read in a transaction that does not show its claim is [ErrClaimNotVisible]. When work has returned, nil or an
+// error, Do verifies that the transaction is still the one that was checked; if not, that is [ErrTransactionEnded]. So
+// work must send no COMMIT or ROLLBACK, must return at the first error of a statement, and must close its rows before
+// it returns. In PostgreSQL the verification is one more statement, a round trip; in MySQL, MariaDB and SQLite it is a
+// savepoint, two statements. In MySQL and MariaDB one more tells, after an error that ends a transaction, whether work
+// went on.
 //
 // A *sql.Conn is refused with [ErrInTransaction] while another Do, from any goroutine, or a transaction of the caller
 // is under way on it. In PostgreSQL that costs two statements on each *sql.Conn; in the other databases a read checks
@@ -85,7 +87,7 @@ func (g *Guard) DoAll(
 ) error {
 	var inside func(context.Context, Transaction) error
 	if work != nil {
-		inside = func(ctx context.Context, tx Transaction) error { return work(ctx, tx.(transaction).Tx) }
+		inside = func(ctx context.Context, tx Transaction) error { return work(ctx, tx.(*transaction).tx) }
 	}
 	return g.doAll(ctx, database{session{db}, db, g.dialect}, fences, inside)
 }
@@ -173,15 +175,45 @@ func (g *Guard) do(
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }() // after a commit it does nothing
+	judged := func(inside context.Context, t Transaction) error {
+		if err := work(inside, t); err != nil {
+			return g.failedIn(ctx, tx, err)
+		}
+		return nil
+	}
 	if reading {
-		err = g.onlyReading(ctx, tx, fences, work)
+		err = g.onlyReading(ctx, tx, fences, judged)
 	} else {
-		err = g.inSection(ctx, tx.Transaction, fences, work)
+		err = g.inSection(ctx, tx.Transaction, fences, judged)
 	}
 	if err != nil {
 		return err
 	}
 	return g.commit(ctx, tx)
+}
+
+// failedIn is the error of work in tx that has returned err. Work may go on after an error and return it later: what it
+// did after the end of its transaction was committed statement by statement, unchecked.
+func (g *Guard) failedIn(ctx context.Context, tx marked, err error) error {
+	stopped := g.stoppedAt(ctx, tx, err)
+	if !errors.Is(g.requireMark(ctx, tx), ErrTransactionEnded) || stopped {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrTransactionEnded, err)
+}
+
+// stoppedAt reports whether err ends a transaction in MySQL or MariaDB, and was the end of the work's last statement.
+// Then nothing came after it, although the mark has gone with the transaction. The server keeps the error of a
+// connection's last statement. Two errors in err are of two statements: the work went on after the first.
+func (g *Guard) stoppedAt(ctx context.Context, tx marked, err error) bool {
+	returned := slices.Collect(codesOf(err))
+	if g.dialect != MySQL || len(returned) != 1 || !IsConflict(err) && returned[0].number != lockWaitTimeout {
+		return false
+	}
+	var last code
+	var level string
+	shown := tx.QueryRowContext(ctx, "SHOW ERRORS LIMIT 1").Scan(&level, &last.number, &last.text)
+	return shown == nil && last.number == returned[0].number
 }
 
 // claimed begins a transaction that has claimed all fences.
@@ -308,7 +340,7 @@ func (g *Guard) commit(ctx context.Context, tx marked) error {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return fmt.Errorf("sqlguard: commit: %w", err)
+		return failed("commit", err)
 	}
 	return nil
 }
@@ -360,14 +392,22 @@ func (g *Guard) requireMark(ctx context.Context, tx marked) error {
 	case g.isNoSavepoint(err):
 		return fmt.Errorf("%w: %w", ErrTransactionEnded, err)
 	default:
-		return fmt.Errorf("sqlguard: commit: %w", err)
+		return failed("commit", err)
 	}
+}
+
+// failed is the error of a step in the transaction of work.
+func failed(step string, err error) error {
+	if errors.Is(err, ErrTransactionEnded) {
+		return err
+	}
+	return fmt.Errorf("sqlguard: %s: %w", step, err)
 }
 
 func requireSetting(ctx context.Context, tx marked) error {
 	var mark string
 	if err := tx.QueryRowContext(ctx, selectMark).Scan(&mark); err != nil {
-		return fmt.Errorf("sqlguard: commit: %w", err)
+		return failed("commit", err)
 	}
 	if mark != tx.mark {
 		return ErrTransactionEnded
@@ -387,7 +427,8 @@ func (g *Guard) isNoSavepoint(err error) bool {
 // withCause returns err with the cause of ctx's end, if err comes from that end: drivers know no causes, and
 // database/sql reports of the commit only that the transaction has been rolled back.
 func withCause(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, sql.ErrTxDone) && !errors.Is(err, ctx.Err()) {
+	ended := errors.Is(err, sql.ErrTxDone) || errors.Is(err, context.Canceled)
+	if ctx.Err() != nil && ended && !errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("%w: %w", err, errs.Cause(ctx))
 	}
 	return errs.WithCause(ctx, err)
@@ -487,7 +528,7 @@ func (g *Guard) onlyReading(
 
 func changesOf(ctx context.Context, tx marked) (seen changes, err error) {
 	if err := tx.QueryRowContext(ctx, selectChanges).Scan(&seen.rows, &seen.versions); err != nil {
-		return changes{}, fmt.Errorf("sqlguard: changes of a read: %w", err)
+		return changes{}, failed("changes of a read", err)
 	}
 	return seen, nil
 }

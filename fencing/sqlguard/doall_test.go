@@ -140,6 +140,49 @@ func TestStatementsOfDo(t *testing.T) {
 	}
 }
 
+// Work that fails is rolled back. In MySQL a lock that could not be had ends the transaction if the server is set so:
+// the mark tells it, and the server's list of errors tells whether the work went on.
+func TestStatementsOfWorkThatFails(t *testing.T) {
+	timeout, own := &fieldState{Number: 1205}, errors.New("own")
+	for name, c := range map[string]struct {
+		dialect  sqlguard.Dialect
+		returned error
+		marked   bool
+		shown    row
+		want     string
+		ended    bool
+	}{
+		"own, PostgreSQL": {sqlguard.PostgreSQL, own, true, nil, "begin r work mark rollback", false},
+		"own, MySQL":      {sqlguard.MySQL, own, true, nil, "begin r mark work mark rollback", false},
+		"own, SQLite":     {sqlguard.SQLite, own, true, nil, "begin r mark work mark rollback", false},
+		"a statement that was rolled back": {
+			sqlguard.MySQL, timeout, true, row{"Error", int64(1205), "text"}, "begin r mark work errors mark rollback", false,
+		},
+		"a transaction that was": {
+			sqlguard.MySQL, timeout, false, row{"Error", int64(1205), "text"}, "begin r mark work errors rollback", false,
+		},
+		"and then another statement": {sqlguard.MySQL, timeout, false, nil, "begin r mark work errors rollback", true},
+		"that failed": {
+			sqlguard.MySQL, timeout, false, row{"Error", int64(1062), "text"}, "begin r mark work errors rollback", true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			guard := expect.NoError(sqlguard.New(c.dialect)).In(t)
+			d := database{shown: c.shown, failure: field("42000")}
+			if !c.marked {
+				d.failing = 5 // begin, claim, mark, errors, and the mark again
+			}
+			err := guard.Do(t.Context(), d.open(t), fence("r", fencing.Write), func(context.Context, *sql.Tx) error {
+				d.note("work")
+				return c.returned
+			})
+			require.ErrorIs(t, err, c.returned)
+			require.Equal(t, c.ended, errors.Is(err, sqlguard.ErrTransactionEnded), "%v", err)
+			require.Equal(t, c.want, strings.Join(d.log, " "))
+		})
+	}
+}
+
 // A row that MySQL would have to insert is made before, in a transaction of its own.
 func TestMissingRowsAreMadeBefore(t *testing.T) {
 	guard := expect.NoError(sqlguard.New(sqlguard.MySQL)).In(t)

@@ -30,10 +30,12 @@ var (
 	// or try again.
 	ErrClaimNotVisible = errors.New("sqlguard: the transaction does not show the claim")
 
-	// ErrTransactionEnded reports that the transaction which held the check ended during the work: by a conflict whose
-	// error the work dropped, by a statement that commits (DDL in MySQL), by a COMMIT or ROLLBACK of the work itself,
-	// or by another user of the same *sql.Conn. The work's writes before that moment are rolled back or committed as a
-	// whole; its later writes may be committed, unchecked.
+	// ErrTransactionEnded reports that the transaction which held the check ended during the work: by an error that ends
+	// transactions, such as a deadlock in MySQL, after which the work went on; by a statement that commits (DDL in
+	// MySQL); by a COMMIT, a ROLLBACK or a call of Commit or Rollback by the work; or by another user of the same
+	// *sql.Conn. The work's writes before that moment are rolled back or committed as a whole; its later writes may be
+	// committed, unchecked. An error that the work has returned is matched too. If ctx has ended as well, only a call of
+	// Commit or Rollback is noticed.
 	ErrTransactionEnded = errors.New("sqlguard: the transaction ended inside the work")
 
 	// ErrInTransaction reports that [Guard.Do] was given a connection, such as a *sql.Conn, on which a transaction is

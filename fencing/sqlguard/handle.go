@@ -39,7 +39,8 @@ func (s session) QueryRowContext(ctx context.Context, query string, args ...any)
 func (s session) MayBeIn(tx Transaction) bool {
 	switch handle := s.Tx.(type) {
 	case *sql.Tx:
-		return tx == transaction{handle}
+		t, ours := tx.(*transaction)
+		return ours && handle == t.tx
 	case pool:
 		return false
 	default:
@@ -83,19 +84,6 @@ func apart(ctx context.Context, db DB, run func(Session) error) error {
 	return nil
 }
 
-// transaction is a *sql.Tx as a Transaction. Its context was given to BeginTx.
-type transaction struct{ *sql.Tx }
-
-func (t transaction) QueryRowContext(ctx context.Context, query string, args ...any) Row {
-	return t.Tx.QueryRowContext(ctx, query, args...)
-}
-
-func (t transaction) MayBeIn(tx Transaction) bool { return tx == t }
-
-func (t transaction) Commit(context.Context) error { return t.Tx.Commit() }
-
-func (t transaction) Rollback(context.Context) error { return t.Tx.Rollback() }
-
 // database is a DB as a Database.
 type database struct {
 	session
@@ -107,11 +95,15 @@ type database struct {
 func (d database) unbound() DB { return d.db }
 
 func (d database) Begin(ctx context.Context, readOnly bool) (Transaction, error) {
+	return beginUnder(ctx, func(ctx context.Context) (*sql.Tx, error) { return d.begin(ctx, readOnly) })
+}
+
+func (d database) begin(ctx context.Context, readOnly bool) (*sql.Tx, error) {
 	tx, err := d.db.BeginTx(ctx, d.options(readOnly))
 	if _, isPool := d.db.(pool); isPool && d.dialect == MySQL && sqlState(err) == activeTransaction {
-		tx, err = d.beginAnew(ctx, readOnly)
+		return d.beginAnew(ctx, readOnly)
 	}
-	return transaction{tx}, err
+	return tx, err
 }
 
 // beginAnew begins a transaction where the pool's connections may be in one already, for the reasons that unbound
