@@ -98,6 +98,8 @@ func (c *connection) QueryContext(_ context.Context, query string, args []driver
 	switch {
 	case strings.Contains(query, "current_setting('fencelock.mark'"):
 		return &row{driver.Value(c.mark)}, nil
+	case strings.Contains(query, "pragma_schema_version"):
+		return &row{int64(0), "", ""}, nil
 	case strings.HasPrefix(query, "SHOW ERRORS"):
 		return new(slices.Clone(c.shown)), nil
 	case strings.Contains(query, "fencelock.probe"):

@@ -44,7 +44,7 @@ var (
 	ErrInTransaction = errors.New("sqlguard: the connection is in a transaction")
 
 	// ErrReadOnly reports that the work of a read has written, in SQLite; the other databases refuse the statement with
-	// an error of their own. Its writes are rolled back.
+	// an error of their own. Its writes are rolled back. To attach a database counts as a write.
 	ErrReadOnly = errors.New("sqlguard: a write under a read fence")
 
 	// ErrNested reports that a resource was claimed inside a write of the same resource under [Guard.Do], in another

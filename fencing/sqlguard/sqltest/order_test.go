@@ -165,6 +165,41 @@ func TestReadTransactionsDoNotWrite(t *testing.T) {
 	})
 }
 
+// What SQLite counts as no change of a row, in each database of the connection.
+func TestReadsOfSQLiteChangeNoDatabase(t *testing.T) {
+	store := servers.Store("SQLite")
+	db := store.Open(t)
+	guard := newGuard(t, store, db)
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, other := store.Database(t)
+	_, err = conn.ExecContext(t.Context(), `ATTACH '`+other+`' AS "a, ""b"`)
+	require.NoError(t, err)
+	require.NoError(t, guard.Do(t.Context(), conn, read("a", 5), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `CREATE TEMP TABLE mine (id INT)`)
+		return err
+	}), "temp is the connection's own")
+	for _, database := range []string{`main`, `"a, ""b"`} {
+		for _, statement := range []string{
+			`CREATE TABLE %s.others (id INT)`, `PRAGMA %s.user_version = 4`, `PRAGMA %s.application_id = 77`,
+		} {
+			statement = fmt.Sprintf(statement, database)
+			err := guard.Do(t.Context(), conn, read("a", 5), send(statement))
+			require.ErrorIs(t, err, sqlguard.ErrReadOnly, statement)
+			require.NotErrorIs(t, err, sqlguard.ErrTransactionEnded, statement)
+		}
+		for pragma, query := range map[string]string{
+			"application_id": `PRAGMA %s.application_id`, "tables": `SELECT count(*) FROM %s.sqlite_master WHERE name = 'others'`,
+		} {
+			var left int
+			require.NoError(t, conn.QueryRowContext(t.Context(), fmt.Sprintf(query, database)).Scan(&left))
+			require.Zero(t, left, "%s of %s", pragma, database)
+		}
+	}
+	require.NoError(t, guard.Do(t.Context(), conn, read("a", 5), nothing))
+}
+
 // The row was deleted between the refusal and the question by what.
 func TestRefusalStandsThoughTheRegistersAreGone(t *testing.T) {
 	test := func(t *testing.T, _ sqltest.Store, db *sql.DB, guard *sqlguard.Guard) {
