@@ -7,7 +7,10 @@
 package scripts
 
 import (
+	"crypto/fips140"
+	"crypto/sha1" //nolint:gosec // see Digest
 	"embed"
+	"encoding/hex"
 	"iter"
 	"strings"
 	"sync"
@@ -55,6 +58,17 @@ func Source(name Name) string {
 		return source()
 	}
 	return ""
+}
+
+// Digest returns the SHA-1 of a source, by which a server names the script, and which redis.sha1hex computes for other
+// texts. Both are prescribed. It names a script and protects nothing, so it is also computed in a process that
+// GODEBUG=fips140=only restricts to approved algorithms, where SHA-1 panics otherwise.
+func Digest(source string) (digest string) {
+	fips140.WithoutEnforcement(func() {
+		sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
+		digest = hex.EncodeToString(sum[:])
+	})
+	return digest
 }
 
 // All yields every script with its source.

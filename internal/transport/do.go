@@ -2,8 +2,6 @@ package transport
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // the server names scripts by it
-	"encoding/hex"
 	"errors"
 	"net"
 	"os"
@@ -183,10 +181,10 @@ func (n *Node) send(
 type Script struct {
 	name   scripts.Name
 	salt   string
-	votes  bool          // its first argument is a vote
-	first  bool          // it is sent before others
-	group  *Script       // whose members its calls may be; nil if they may not
-	digest func() string // computed late: SHA-1 panics at start-up in a process restricted to FIPS 140
+	votes  bool    // its first argument is a vote
+	first  bool    // it is sent before others
+	group  *Script // whose members its calls may be; nil if they may not
+	digest func() string
 }
 
 // NewScript returns the script of that name. A salt is added as a comment. Only clients that know the salt can have
@@ -198,10 +196,7 @@ func NewScript(name scripts.Name, salt string) *Script {
 	if name == scripts.Acquire {
 		s.group = NewScript(scripts.Group, salt)
 	}
-	s.digest = sync.OnceValue(func() string {
-		sum := sha1.Sum([]byte(s.source())) //nolint:gosec // as above
-		return hex.EncodeToString(sum[:])
-	})
+	s.digest = sync.OnceValue(func() string { return scripts.Digest(s.source()) })
 	return s
 }
 

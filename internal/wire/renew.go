@@ -1,13 +1,12 @@
 package wire
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"strconv"
 
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // Renew sets a new expiry for granted holds, of any locks, that have one TTL and kind: renew.lua.
@@ -30,10 +29,8 @@ const (
 )
 
 // MarkOf returns the mark of a hold that is left to another client: the hash of a secret that only its ticket has.
-func MarkOf(secret string) string {
-	sum := sha1.Sum([]byte(secret)) // scripts have no other hash, and nobody profits from two secrets with one hash
-	return hex.EncodeToString(sum[:])
-}
+// Scripts have no other hash, and nobody profits from two secrets with one hash.
+func MarkOf(secret string) string { return scripts.Digest(secret) }
 
 // Keys returns the keys. marker is the key of one of several masters' marker, or "".
 func (q Renew) Keys(marker string) []string {
