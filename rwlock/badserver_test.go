@@ -82,8 +82,6 @@ func TestServerRefusesForGood(t *testing.T) {
 	plain := restrictedServer(t)
 	closed := testredis.Start(t, "--requirepass", "secret")
 	without := testredis.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
-	replica := testredis.Start(t)
-	replica.ReplicaOf(plain)
 	as := func(user string) rueidis.ClientOption {
 		return rueidis.ClientOption{Username: user, Password: "secret"}
 	}
@@ -95,8 +93,6 @@ func TestServerRefusesForGood(t *testing.T) {
 	}{
 		{"no password", closed, rueidis.ClientOption{}, "NOAUTH"},
 		{"wrong password", closed, rueidis.ClientOption{Password: "guess"}, "WRONGPASS"},
-		{"replica", replica, rueidis.ClientOption{}, "READONLY"},
-		{"replica, advice", replica, rueidis.ClientOption{}, "the server is a replica"},
 		{"no scripts allowed", plain, as("noscripts"), "NOPERM"},
 		{"no scripts allowed, advice", plain, as("noscripts"), "a server that runs Lua scripts"},
 		{"no scripts", without, rueidis.ClientOption{}, "a server that runs Lua scripts"},
@@ -110,6 +106,30 @@ func TestServerRefusesForGood(t *testing.T) {
 			onlyTokensOn(t, plain)
 		})
 	}
+}
+
+// A replica may be a former master whose address leads to another server by now, so the client connects anew and Lock
+// asks again. Each error names the replica.
+func TestAReplicaThatStaysOne(t *testing.T) {
+	testredis.Require(t)
+	master, replica := testredis.Start(t), testredis.Start(t)
+	replica.ReplicaOf(master)
+	locker := testkit.Dial(t, replica.Addr(), rueidis.ClientOption{})
+	for how, take := range acquisitions(locker) {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		err := expect.ErrorOf(take(ctx, "orders"))
+		couldNotAsk(t, err, replica.Addr(), "READONLY")
+		require.ErrorContains(t, err, "the server is a replica; locks need its master", how)
+		cancel()
+	}
+	require.ErrorContains(t, locker.Ping(t.Context()), "the server is a replica; locks need its master")
+	require.NoError(t, locker.Close())
+	onlyTokensOn(t, master)
+
+	// Nothing can have a client that is not from Dial connect anew.
+	other := expect.NoError(rwlock.New(replica.Client(t))).In(t)
+	refusedAtOnce(t, other, replica.Addr(), "READONLY")
+	require.NoError(t, other.Close())
 }
 
 // onlyTokensOn fails the test if anything of a lock but its token is on the server.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // ErrEvicts reports that the server may have evicted the registers of a resource: it has none, and maxmemory-policy
@@ -132,6 +133,7 @@ func (g *Guard) Seen(ctx context.Context, resource, key string) (fencing.Registe
 		return fencing.Registers{}, err
 	}
 	fields, err := g.client.Do(ctx, g.client.B().Hmget().Key(registerKey(resource, tag)).Field("r", "w").Build()).ToArray()
+	transport.LeaveReplica(g.client, err)
 	if err != nil {
 		return fencing.Registers{}, failed(key, errs.WithCause(ctx, err))
 	}
@@ -206,6 +208,7 @@ func (g *Guard) exec(ctx context.Context, script *Script, keys, args []string) (
 	const longest = 320 * time.Millisecond
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, longest) {
 		reply, err := script.lua.Exec(ctx, g.client, keys, args).ToArray()
+		transport.LeaveReplica(g.client, err)
 		if refusal, is := rueidis.IsRedisErr(err); !is || refusal.Error() != migrating {
 			return reply, err
 		}

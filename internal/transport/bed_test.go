@@ -46,6 +46,7 @@ type bed struct {
 	mini    *testredis.Mini
 	link    *testredis.Link
 	client  *tuned // nil for a client that does not count its connections
+	own     rueidis.Client
 	heard   chan string
 	listens chan struct{}
 	down    chan error
@@ -78,6 +79,7 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 		change(b.cfg)
 	}
 	b.client, _ = client.(*tuned)
+	b.own = client
 	b.Master = transport.NewMaster(b.cfg, 0, watching(client))
 	b.tasks.Go(b.Run)
 	t.Cleanup(b.stop)
@@ -280,7 +282,9 @@ type tuned struct {
 
 func (c *tuned) Dials() uint64 { return c.dials.Load() }
 
-func (c *tuned) LastDials() (newest, call string, next <-chan struct{}) { return "", "", nil }
+func (c *tuned) NextDial() <-chan struct{} { return nil }
+
+func (c *tuned) Leave(error) {}
 
 func (c *tuned) Closed() bool { return c.closed.Load() }
 

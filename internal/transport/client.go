@@ -17,7 +17,8 @@ import (
 // client, unless Wrap has made it.
 type connected interface {
 	Dials() uint64
-	LastDials() (newest, call string, next <-chan struct{})
+	NextDial() <-chan struct{}
+	Leave(cause error)
 	Closed() bool
 }
 

@@ -16,10 +16,12 @@ import (
 )
 
 type dials struct {
-	mu           sync.Mutex // guards n, newest, call and next
-	n            uint64
-	newest, call string        // the remote addresses of the newest connection, and of the newest for calls
-	next         chan struct{} // closed by the next connection
+	mu      sync.Mutex // guards all that follows
+	n       uint64
+	next    chan struct{} // closed by the next connection
+	open    map[*replyTimeoutConn]struct{}
+	left    int       // how often Leave has closed connections, one time soon after the other
+	leaveAt time.Time // when it may close them again
 }
 
 // Dials returns how many connections have been opened. A failed attempt does not count: requests before and after it go
@@ -30,29 +32,50 @@ func (d *dials) Dials() uint64 {
 	return d.n
 }
 
-// LastDials returns the remote addresses of the newest connection and of the newest connection for calls, and a channel
-// that is closed when a newer connection opens. With them a locker follows a client to another server. The first
-// connection of a client does not count as a connection for calls.
-func (d *dials) LastDials() (newest, call string, next <-chan struct{}) {
+// NextDial returns a channel that is closed when another connection opens. With it a locker follows a client to another
+// server.
+func (d *dials) NextDial() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.newest, d.call, d.next
+	return d.next
+}
+
+// leaveForgotten is after how long without Leave its backoff begins anew.
+const leaveForgotten = 10 * BackoffMax
+
+// Leave closes all connections, so that the next calls and messages go to the server that the address leads to by then.
+// It does so with a backoff: a replica that stays one is dialled once a second. Requests without an answer fail, and
+// name the cause.
+func (d *dials) Leave(cause error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if now.Before(d.leaveAt) {
+		return
+	}
+	if now.Sub(d.leaveAt) > leaveForgotten {
+		d.left = 0
+	}
+	d.leaveAt = now.Add(Backoff(d.left))
+	d.left++
+	for conn := range d.open {
+		conn.leave(cause)
+	}
+}
+
+func (d *dials) closed(conn *replyTimeoutConn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, conn)
 }
 
 // opened counts a connection before anything is sent over it. So a locker that reads the count after an answer sees
 // every connection over which the answer may have come.
-func (d *dials) opened(ctx context.Context, conn net.Conn) {
-	remote := ""
-	if addr := conn.RemoteAddr(); addr != nil {
-		remote = addr.String()
-	}
+func (d *dials) opened(conn *replyTimeoutConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.n++
-	d.newest = remote
-	if ctx != context.Background() { // the client dials for a call with the caller's context, else with Background
-		d.call = remote
-	}
+	d.open[conn] = struct{}{}
 	close(d.next)
 	d.next = make(chan struct{})
 }
@@ -78,8 +101,8 @@ func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 		if err != nil {
 			return nil, err
 		}
-		d.opened(ctx, conn)
-		prompt := newReplyTimeoutConn(conn)
+		prompt := newReplyTimeoutConn(conn, d.closed)
+		d.opened(prompt)
 		if o.DisableTCPNoDelay {
 			enableNagle(conn)
 			return prompt, nil
@@ -116,6 +139,9 @@ type replyTimeoutConn struct {
 	asked   atomic.Int64 // when the first Write of a silence began, in nanoseconds since opened
 	slowest atomic.Int64 // the slowest recent answer, in nanoseconds
 	opened  time.Time
+	closed  func(*replyTimeoutConn) // is told of its end
+
+	abandoned atomic.Pointer[string] // why leave was called
 
 	// Only the goroutine that reads uses these.
 	greeted  bool // something was received
@@ -130,8 +156,8 @@ const (
 	slowestDecay    = 8               // each answer reduces slowest by one part in slowestDecay
 )
 
-func newReplyTimeoutConn(conn net.Conn) *replyTimeoutConn {
-	c := &replyTimeoutConn{Conn: conn, opened: time.Now()}
+func newReplyTimeoutConn(conn net.Conn, closed func(*replyTimeoutConn)) *replyTimeoutConn {
+	c := &replyTimeoutConn{Conn: conn, opened: time.Now(), closed: closed}
 	c.slowest.Store(int64(maxReplyTimeout / slowFactor))
 	c.timer = time.AfterFunc(maxReplyTimeout, c.tick)
 	c.timer.Stop()
@@ -162,13 +188,31 @@ func (c *replyTimeoutConn) Read(b []byte) (int, error) {
 	if !c.greeting.done {
 		err = c.greeting.check(c.Conn, b[:n], err)
 	}
+	if cause := c.abandoned.Load(); cause != nil && err != nil {
+		err = errors.New(*cause)
+	}
 	return n, err
 }
 
 func (c *replyTimeoutConn) Close() error {
 	c.timer.Stop()
+	c.closed(c)
 	return c.Conn.Close()
 }
+
+// leave has the client close the connection. It does not block, as closing a connection of TLS may. What is kept of the
+// cause is its text alone: another request may have been carried out.
+func (c *replyTimeoutConn) leave(cause error) {
+	text := "connection closed: " + cause.Error()
+	if kindOf(cause) == readOnly {
+		text += ": " + replicaAdvice
+	}
+	c.abandoned.Store(&text)
+	c.breakOff()
+}
+
+// breakOff makes Read fail now, as after a timeout: then the client closes the connection.
+func (c *replyTimeoutConn) breakOff() { _ = c.SetReadDeadline(time.Unix(1, 0)) }
 
 // arm starts the timer if it does not run, or should run faster. The timer runs on while answers come, so that a Write
 // and its answer seldom touch it.
@@ -203,7 +247,7 @@ func (c *replyTimeoutConn) tick() {
 	case c.left() > 0: // the timer ran already when the silence began
 		c.timer.Reset(c.left())
 	default:
-		_ = c.SetReadDeadline(time.Unix(1, 0)) // Read fails now, as after a timeout, and the client closes the connection
+		c.breakOff()
 	}
 }
 
@@ -264,7 +308,7 @@ func (c *coalescingConn) Write(b []byte) (int, error) {
 // Dial returns a client that is tuned for locks, for options that are. It is nil if the options need a server that
 // answers; otherwise the client connects later, and err is why it has not now.
 func Dial(option rueidis.ClientOption) (rueidis.Client, error) {
-	dials := &dials{next: make(chan struct{})}
+	dials := &dials{next: make(chan struct{}), open: make(map[*replyTimeoutConn]struct{})}
 	client, err := rueidis.NewClient(dials.counting(option))
 	if client == nil {
 		return nil, err
@@ -282,6 +326,14 @@ type tunedClient struct {
 func (c *tunedClient) Close() {
 	c.closed.Store(true)
 	c.Client.Close()
+}
+
+// Leave is as that of dials where the address of one server stands for it. Clients of Sentinel and of a Cluster follow
+// a failover themselves.
+func (c *tunedClient) Leave(cause error) {
+	if c.Mode() == rueidis.ClientModeStandalone {
+		c.dials.Leave(cause)
+	}
 }
 
 // Closed reports whether Close was called: the locker distinguishes this from a connection that the client gave up.

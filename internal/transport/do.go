@@ -282,7 +282,7 @@ const (
 
 // next decides what follows from the error of a call of this node, whatever sent it: a caller, the pipeline, or the
 // pipeline of replicated calls. Each mode is tried once, so the retries end. If the reply indicates a change of the
-// servers of a Cluster, next requests a new slot map.
+// servers of a Cluster, next requests a new slot map. If it is that of a replica, the client connects anew.
 //
 // clientFollows is false if the sender has to name the server of a redirection itself. It is true if the client follows
 // redirections: a call with the lock as the only key is then routed at once.
@@ -291,6 +291,7 @@ const (
 // its server may have run. To send it again is safe, because every script may run twice.
 func (n *Node) next(mode sendMode, err error, clientFollows bool) (sendMode, step) {
 	next := mode
+	LeaveReplica(n.m.client, err)
 	switch kind := kindOf(err); {
 	case n.direct && errors.Is(err, rueidis.ErrClosing):
 		n.stale.Store(true)

@@ -36,6 +36,7 @@ type subscriptionState struct {
 	route   wire.Route // how messages reach this process
 	at      string     // the address of the client's server when the subscription was made
 	process string     // the process that the subscription leads to, as scripts name it
+	dials   uint64     // how many connections the client of a standalone server had opened
 	since   time.Duration
 	down    bool // messages are not available
 }
@@ -81,6 +82,7 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 	if !ok {
 		return false
 	}
+	before := l.m.Dials()
 	c, giveBack := l.dedicate(ctx, sub.client)
 	if c == nil {
 		return false
@@ -104,17 +106,26 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 		return false
 	}
 	l.renamed.Store(false)
-	l.state.Store(&subscriptionState{route: sub.route, at: sub.at, process: process, since: l.m.cfg.Clock.Now().Mono})
+	now := &subscriptionState{route: sub.route, at: sub.at, process: process, since: l.m.cfg.Clock.Now().Mono}
+	if now.dials = l.m.Dials(); now.dials > before {
+		now.dials = before + 1 // its own; others that were opened meanwhile may lead elsewhere
+	}
+	l.state.Store(now)
 	l.m.cfg.OnListen(l.m, sub.from)
-	l.stand(ctx, sub, broken, taken)
+	l.stand(ctx, sub, now.dials, broken, taken)
 	return true
 }
 
-// stand returns when the connection is lost or leads to the wrong server. For a standalone server with one address, a
-// connection for calls that is dialled to another machine than before shows that the name has moved.
-func (l *listener) stand(ctx context.Context, sub subscription, broken <-chan error, taken <-chan struct{}) {
-	here, before, dialled := l.m.LastDials()
+// stand returns when the connection is lost or leads to the wrong server. The address of a standalone server may lead
+// to another machine or, behind a proxy, to another server once the client has opened another connection.
+func (l *listener) stand(
+	ctx context.Context, sub subscription, dials uint64, broken <-chan error, taken <-chan struct{},
+) {
 	for {
+		dialled := l.m.NextDial()
+		if !l.right(sub) || l.renamed.Load() || l.m.Standalone && l.m.Dials() != dials {
+			return
+		}
 		select {
 		case <-broken:
 			return
@@ -124,11 +135,6 @@ func (l *listener) stand(ctx context.Context, sub subscription, broken <-chan er
 			return
 		case <-l.again:
 		case <-dialled:
-		}
-		var call string
-		_, call, dialled = l.m.LastDials()
-		if !l.right(sub) || l.renamed.Load() || l.m.Standalone && call != before && call != here {
-			return
 		}
 	}
 }
@@ -181,7 +187,8 @@ func (l *listener) subscribe(
 }
 
 // make subscribes. Before that it tests, over the same connection, whether scripts may publish: a refusal inside a
-// script that hands on a lock reaches no client.
+// script that hands on a lock reaches no client. And it tests whether one address leads to a replica. A replica
+// forwards messages to subscribers that the granting server has not counted and has passed over.
 func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subscription) (process string, err error) {
 	publish := "PUBLISH"
 	if l.sharded() {
@@ -191,6 +198,12 @@ func (l *listener) make(ctx context.Context, c rueidis.DedicatedClient, sub subs
 	process, err = c.Do(ctx, probing).ToString()
 	if refusal, ok := refusalOf(err); ok && (l.m.Permanent(refusal) || l.sharded() && refusesSharded(refusal)) {
 		return "", err
+	}
+	if err == nil && l.m.Standalone && l.m.tuned {
+		if err := onlyReadOnly(CheckWrite(ctx, c, sub.channel).Error()); err != nil {
+			l.m.Leave(err)
+			return "", err
+		}
 	}
 	subscribe := c.B().Subscribe().Channel(sub.channel).Build()
 	if l.sharded() {
@@ -311,12 +324,15 @@ func (l *listener) right(s subscription) bool {
 }
 
 // isFromServer reports whether a message that names this process, in the form of the scripts, was sent by the server
-// that the listener is connected to, and that this server answers now. A standalone server is assumed to stay the same.
+// that the listener is connected to, and that this server answers now.
+//
+// The name of a standalone server is not compared: some servers have an interpreter for each thread. The server is
+// assumed to stay the same until the client has opened another connection: an address may lead to another server then.
 func (l *listener) isFromServer(process string) bool {
-	if l.m.Standalone {
-		return true
-	}
 	h := l.state.Load()
+	if l.m.Standalone {
+		return h.dials == l.m.Dials()
+	}
 	if !l.sharded() && h.at != l.m.Addr() {
 		return false
 	}

@@ -329,8 +329,10 @@ func (m *Master) Permanent(err error) bool {
 		// does not follow them.
 		return m.Standalone
 	case readOnly:
-		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has not followed so far.
-		return m.Standalone
+		// Behind Sentinel or in a Cluster a read-only answer is a failover that the client has not followed so far. So it
+		// is where an address leads to another server than before: see LeaveReplica. A client that is not from Dial stays
+		// with the replica.
+		return m.Standalone && !m.tuned
 	default:
 		return false
 	}
@@ -386,7 +388,10 @@ type uncounted struct{ closes bool }
 
 func (uncounted) Dials() uint64 { return 0 }
 
-func (uncounted) LastDials() (newest, call string, next <-chan struct{}) { return "", "", nil }
+// Leave has no effect: only a client from Dial knows its connections.
+func (uncounted) Leave(error) {}
+
+func (uncounted) NextDial() <-chan struct{} { return nil }
 
 // Closed reports whether a connection that is closed says that the client was closed.
 func (u uncounted) Closed() bool { return u.closes }

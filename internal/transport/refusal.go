@@ -77,9 +77,10 @@ const (
 	clusterDown                      // the slot has no server now
 	crossSlot                        // the server accepts only one lock per call
 	readOnly                         // the server is a replica
+	unready                          // LOADING and MASTERDOWN: the server has not got its data so far
 	denied                           // the user may not do this, or is not known
 	rejected                         // the server will refuse this call every time
-	passing                          // BUSY, LOADING, OOM and others that pass by themselves
+	passing                          // BUSY, OOM and others that pass by themselves
 )
 
 // kindOfCode has the refusals that a server marks by a code. Every other code is passing.
@@ -91,6 +92,8 @@ var kindOfCode = map[string]refusalKind{
 	"CLUSTERDOWN": clusterDown,
 	"CROSSSLOT":   crossSlot,
 	"READONLY":    readOnly,
+	"LOADING":     unready,
+	"MASTERDOWN":  unready,
 	"NOAUTH":      denied,
 	"WRONGPASS":   denied,
 	"NOPERM":      denied,
@@ -215,8 +218,21 @@ func Cure(err error) string {
 
 // CheckWrite fails if the server of the key takes no writes now: READONLY, OOM, NOREPLICAS, MISCONF,
 // CLUSTERDOWN or a right that is missing. It writes nothing: with XX a member that is not there is not added.
-func CheckWrite(ctx context.Context, client rueidis.Client, key string) rueidis.RedisResult {
-	return client.Do(withoutDeadline{ctx}, client.B().Arbitrary("ZADD").Keys(key).Args("XX", "0", "-").Build())
+func CheckWrite(ctx context.Context, client rueidis.CoreClient, key string) rueidis.RedisResult {
+	r := client.Do(withoutDeadline{ctx}, client.B().Arbitrary("ZADD").Keys(key).Args("XX", "0", "-").Build())
+	LeaveReplica(client, r.Error())
+	return r
+}
+
+// LeaveReplica has a client from Dial connect anew if its one server has refused a call because it is a replica, or has
+// not got its data so far. An address may lead to another server since the connection was made, as a service of
+// Kubernetes and a proxy do after a failover, and the connections to the former master stay.
+func LeaveReplica(client rueidis.CoreClient, err error) {
+	if kind := kindOf(err); kind == readOnly || kind == unready {
+		if c, ok := client.(connected); ok {
+			c.Leave(err)
+		}
+	}
 }
 
 func onlyReadOnly(err error) error {

@@ -103,7 +103,7 @@ func (t *topology) watchAddress() {
 			every = addressSoon
 		}
 		timer.Reset(every)
-		_, _, dialled := t.m.LastDials()
+		dialled := t.m.NextDial()
 		select {
 		case <-timer.C:
 		case <-t.doubt:

@@ -62,6 +62,8 @@
 // front, for real servers, so every fault exists in both worlds:
 //
 //	proxy := testredis.NewProxy(t, srv.Addr())       // proxy.Addr(), proxy.Client(t), proxy.Option()
+//	proxy.LeadTo(other.Addr())                       // new connections alone
+//	addr := testredis.StartHAProxy(t, srv, other)    // leads to whichever of them is a master
 //
 // In a deployment, where clients learn the addresses from the servers, a link carries every connection of its clients:
 //

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -460,7 +461,7 @@ func (g *gate) latency(dir Direction) time.Duration {
 type Proxy struct {
 	*Link
 	listener net.Listener
-	target   string
+	target   atomic.Value // of a string
 }
 
 // NewProxy listens on a free port and carries connections to target. It ends with the test.
@@ -470,7 +471,8 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	if err != nil {
 		t.Fatalf("proxy of %s: %v", target, err)
 	}
-	p := &Proxy{listener: listener, target: target}
+	p := &Proxy{listener: listener}
+	p.LeadTo(target)
 	p.Link = newLink(p.dialTarget)
 	p.Link.option = ClientOption(p.Addr())
 
@@ -487,8 +489,12 @@ func NewProxy(t testing.TB, target string) *Proxy {
 // Addr returns the host:port that clients use.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
+// LeadTo has new connections lead to another server. Those that stand stay where they are, as behind a service of
+// Kubernetes.
+func (p *Proxy) LeadTo(target string) { p.target.Store(target) }
+
 func (p *Proxy) dialTarget(ctx context.Context, _ string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "tcp", p.target)
+	return new(net.Dialer).DialContext(ctx, "tcp", p.target.Load().(string))
 }
 
 func (p *Proxy) accept() {
