@@ -293,19 +293,27 @@ func (s *Script) isZero() bool { return s == nil || s.lua == nil }
 // it once and use it many times: it is sent as EVALSHA, and in full only if the server does not know it. It is never
 // repeated automatically after a failed connection.
 func NewScript(body string) *Script {
-	return behind(guardScript, body)
+	return behind(guardScript, "", body)
+}
+
+// NewScriptIf is NewScript with a condition in Lua, which sees the same KEYS and ARGV. It runs when the fences have
+// passed, before their registers rise. If it returns a reply, that is the reply of the call: no register rises, and the
+// body does not run. It must not write.
+func NewScriptIf(condition, body string) *Script {
+	return behind(guardScript, condition, body)
 }
 
 // lean is NewScript for one fence and a body that needs no memory: a full server runs it for the next holder too.
 func lean(body string) *Script {
-	return behind(strings.Replace(guardScript, "lean = false", "lean = true", 1), body)
+	return behind(strings.Replace(guardScript, "lean = false", "lean = true", 1), "", body)
 }
 
 // behind computes the digest by which servers name a script also where GODEBUG=fips140=only forbids SHA-1: it
 // identifies the script and protects nothing.
-func behind(guard, body string) *Script {
+func behind(guard, condition, body string) *Script {
+	text := strings.NewReplacer("-- CONDITION", condition, "-- ACCESS", body).Replace(guard)
 	var lua *rueidis.Lua
-	fips140.WithoutEnforcement(func() { lua = rueidis.NewLuaScript(strings.Replace(guard, "-- ACCESS", body, 1)) })
+	fips140.WithoutEnforcement(func() { lua = rueidis.NewLuaScript(text) })
 	return &Script{lua: lua}
 }
 

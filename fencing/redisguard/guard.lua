@@ -4,18 +4,22 @@
 -- ARGV   the arguments of the access, then the token of each fence, then their modes, one letter for each fence, then
 --        the registers' TTL in ms, 0 for none
 --        mode: r reads, w writes, d stores data that was derived from a read
--- Reply  accepted {1, the access's reply or nil}, refused {0, the token that refused it, the number of its fence},
+-- Reply  accepted {1, the access's reply or nil}, the reply of the condition {1, reply}, refused {0, the token that refused it, the number of its fence},
 --        refused because a register that is not there may have been evicted {2, maxmemory-policy, the number of its
 --        fence}
 -- Twice  the checks have the same result: an equal token passes and a register never decreases; a repeated
 --        access is as harmless as it is without the guard
 -- Cost   for each fence: HMGET; HSET where the register rises; PERSIST, or PEXPIRE where there is a TTL; once: INFO
---        where a register is not there; the access
+--        where a register is not there; the condition; the access
 --
 -- The register is a hash: r and w are the greatest tokens that have read and written. Tokens are below 2^53, so a
 -- Lua number is exact; '%.0f' prints it without an exponent.
 
--- The function is defined first, so that the access does not see the locals below.
+-- The functions are defined first, so that neither sees the locals below.
+local function condition()
+-- CONDITION
+end
+
 local function access()
 -- ACCESS
 end
@@ -76,6 +80,10 @@ if unknown then
   local spared = policy == 'noeviction' or (ttl == '0' and string.sub(policy, 1, 9) == 'volatile-')
   if not spared then return {2, policy, unknown} end
 end
+
+-- A reply of the condition ends the call here: no register has risen.
+local instead = condition()
+if instead ~= nil then return {1, instead} end
 
 -- The registers rise before the access, so that nothing older passes whatever the access does: it may fail after it has
 -- written, or change the database. A server that is full, or has no right to HSET, refuses before anything is done.

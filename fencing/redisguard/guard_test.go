@@ -216,6 +216,7 @@ var suite = []struct {
 	{"RegistersAreBesideTheData", testRegistersAreBesideTheData},
 	{"AgreesWithRegisters", testAgreesWithRegisters},
 	{"ScriptReplies", testScriptReplies},
+	{"ScriptConditions", testScriptConditions},
 	{"ScriptErrors", testScriptErrors},
 	{"ScriptManyArguments", testScriptManyArguments},
 }

@@ -56,6 +56,29 @@ return kind(function() return token end) .. kind(function() return register end)
 	require.Equal(t, "FINE", expect.NoError(reply.ToString()).In(t))
 }
 
+// A condition that returns a reply keeps the registers as they are and the body from running.
+func testScriptConditions(t *testing.T, client rueidis.Client) {
+	g, ctx := newGuard(t, client), context.Background()
+	script := redisguard.NewScriptIf(`
+if ARGV[1] == 'fail' then error('raised') end
+if ARGV[1] ~= '' then return ARGV[1] .. #KEYS .. #ARGV end`, `return redis.call('INCR', KEYS[1])`)
+	do := func(token fencing.Token, arg string) (rueidis.RedisMessage, error) {
+		return g.Do(ctx, write("a", token), script, []string{"k"}, []string{arg})
+	}
+	reply := expect.NoError(do(9, "no")).In(t)
+	require.Equal(t, "no11", expect.NoError(reply.ToString()).In(t))
+	_, err := do(9, "fail")
+	require.ErrorContains(t, err, "raised")
+	require.Equal(t, fencing.Registers{}, expect.NoError(g.Seen(ctx, "a", "k")).In(t))
+	require.Empty(t, stored(t, client, "k"))
+
+	reply = expect.NoError(do(8, "")).In(t)
+	require.EqualValues(t, 1, expect.NoError(reply.AsInt64()).In(t))
+	require.Equal(t, fencing.Registers{MaxWrite: 8}, expect.NoError(g.Seen(ctx, "a", "k")).In(t))
+	_, err = do(7, "no")
+	require.ErrorIs(t, err, fencing.ErrStale, "the fence comes first")
+}
+
 func testScriptErrors(t *testing.T, client rueidis.Client) {
 	g, ctx := newGuard(t, client), context.Background()
 	for body, text := range map[string]string{

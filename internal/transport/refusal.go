@@ -241,3 +241,14 @@ func onlyReadOnly(err error) error {
 	}
 	return nil
 }
+
+// Lasts reports whether the server refused the call for a reason that does not pass by itself: a right, a password or
+// a value that the call cannot work with.
+func Lasts(err error) bool {
+	switch kindOf(err) {
+	case denied, rejected:
+		return true
+	default:
+		return false
+	}
+}
