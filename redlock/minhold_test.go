@@ -2,8 +2,8 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -124,25 +124,40 @@ func TestALateGrantConfirmsNoRenewal(t *testing.T) {
 }
 
 // At each tick processes whose clocks agree ask at the same moment. Each gets the master that is next to it, and then
-// all are refused. The recipe of docs/integrations.md asks again for a moment: no tick is missed, and none runs twice.
+// all single attempts are refused. The recipe of docs/integrations.md waits in the queue, for less than the minimum hold:
+// no tick is missed, and none runs twice.
 func TestOncePerTick(t *testing.T) {
 	for _, masters := range testredis.Few([]int{3}, []int{3, 5}) {
-		inFakeTime(t, masters, func(w *world) {
-			require.Equal(w, map[int32]int{0: ticks}, runsPerTick(w, 0))
-			require.Equal(w, map[int32]int{1: ticks}, runsPerTick(w, 300*time.Millisecond))
-		})
+		for _, way := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond} {
+			inFakeTime(t, masters, func(w *world) {
+				require.Equal(w, map[int32]int{0: ticks}, runsPerTick(w, way, func(p *process, work func(context.Context) error) {
+					if _, err := p.TryDo(w.Ctx, "job", work, rwlock.WithMinHold(time.Second)); err != nil {
+						w.Error(err)
+					}
+				}))
+				require.Equal(w, map[int32]int{1: ticks}, runsPerTick(w, way, func(p *process, work func(context.Context) error) {
+					err := p.Do(w.Ctx, "job", work, rwlock.WithMinHold(time.Second), rwlock.WithMaxWait(500*time.Millisecond))
+					if err != nil && !errors.Is(err, rwlock.ErrNotAcquired) {
+						w.Error(err)
+					}
+				}))
+			})
+		}
 	}
 }
 
 const ticks = 10
 
-// runsPerTick has a process next to each master ask for so long at each tick, and counts ticks by their runs.
-func runsPerTick(w *world, asks time.Duration) map[int32]int {
+// runsPerTick has a process next to each master ask at each tick, and counts ticks by their runs. way is how long a
+// message to another master takes.
+func runsPerTick(
+	w *world, way time.Duration, ask func(p *process, work func(context.Context) error),
+) map[int32]int {
 	processes := make([]*process, len(w.Minis))
 	for i := range processes {
 		p := warm(w, rwlock.WithTTL(time.Second))
 		for _, link := range p.Links {
-			link.Delay(5 * time.Millisecond)
+			link.Delay(way)
 		}
 		p.Links[i].Delay(time.Millisecond)
 		processes[i] = p
@@ -152,18 +167,7 @@ func runsPerTick(w *world, asks time.Duration) map[int32]int {
 		var runs atomic.Int32
 		var all sync.WaitGroup
 		for _, p := range processes {
-			all.Go(func() {
-				for begun := time.Now(); ; time.Sleep(10*time.Millisecond + rand.N(20*time.Millisecond)) {
-					ran, err := p.TryDo(w.Ctx, "job", func(context.Context) error { runs.Add(1); return nil },
-						rwlock.WithMinHold(time.Second))
-					if err != nil {
-						w.Error(err)
-					}
-					if ran || time.Since(begun) >= asks {
-						return
-					}
-				}
-			})
+			all.Go(func() { ask(p, func(context.Context) error { runs.Add(1); return nil }) })
 		}
 		all.Wait()
 		counts[runs.Load()]++

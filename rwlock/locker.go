@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -34,7 +35,8 @@ type Locker struct {
 	terms    *engine.Terms // of defaults
 	prefix   string
 	mutexes  *mutexes
-	owned    *clients // those that Open has made; or nil
+	owned    *clients // those that Close closes; or nil
+	logger   *slog.Logger
 }
 
 // mustBeMade panics for the zero value: to use it is a fault of the program, which no caller handles.
@@ -71,6 +73,7 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	locker := &Locker{
 		engine: engine.New(config), defaults: s.Lock, terms: s.Lock.Prepare(), prefix: s.Prefix,
 		minTTL: 3 * config.ReplicaTimeout, maxTTL: config.LongestTTL, mutexes: newMutexes(), owned: owned,
+		logger: s.Logger,
 	}
 	if len(config.Clients) == 1 {
 		locker.maxTTL = settings.MaxTTL
@@ -509,10 +512,17 @@ func (l *Locker) Stats() Stats {
 	}
 }
 
+// Logger returns the logger of WithLogger. It is for packages that make lockers and have something to say about them.
+func (l *Locker) Logger() *slog.Logger {
+	l.mustBeMade()
+	return l.logger
+}
+
 // Close ends the locker: waiters fail with ErrClosed, leases are released, and no goroutine is left when Close returns,
 // but for one that runs a function of Trace or Logger that still blocks. It waits at most the release timeout for the
 // masters, the same time again for these functions, and for a dial in progress. Then it closes the clients of a locker
-// that Open made; the caller owns those of New. Close returns nil; each call waits as the first does.
+// from Open, and that of WithOwnedClient; the caller owns the other ones. Close returns nil; each call waits as the first
+// does.
 func (l *Locker) Close() error {
 	l.mustBeMade()
 	l.mutexes.close()
@@ -523,7 +533,7 @@ func (l *Locker) Close() error {
 	return nil
 }
 
-// clients are those of a Locker that Open has made.
+// clients are those that the Locker closes.
 type clients struct {
 	all    []rueidis.Client
 	closed sync.Once

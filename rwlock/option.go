@@ -36,6 +36,9 @@ func WithLogger(logger *slog.Logger) Option {
 	return settings.LockerOption(func(l *settings.Locker) { l.Logger = logger })
 }
 
+// WithOwnedClient has Close close the client too, as for a Locker of Open. If New fails, the client stays open.
+func WithOwnedClient() Option { return settings.Owned }
+
 // WithReleaseTimeout sets how long Release and Close wait for the masters to confirm, by default the smaller of TTL and
 // 2 s. A release that is not confirmed by then continues in the background until the hold must have expired.
 func WithReleaseTimeout(d time.Duration) Option {

@@ -141,7 +141,7 @@ func (t *Ticks) check(
 	job string, due time.Time, work func(context.Context) error, opts []Option,
 ) (c call, f fencing.Fence, err error) {
 	switch {
-	case t.guard == nil:
+	case t == nil || t.guard == nil:
 		return c, f, errors.New("the zero Ticks, make it with New")
 	case len(job) > maxJob:
 		return c, f, malformed("job", job[:32]+"...", fmt.Sprintf("has more than %d bytes", maxJob))

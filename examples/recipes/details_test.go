@@ -13,17 +13,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
-	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/examples/recipes/asynqlock"
-	"github.com/seed74116694/fencelock/examples/recipes/cronlock"
 	"github.com/seed74116694/fencelock/examples/recipes/riverlock"
 	"github.com/seed74116694/fencelock/examples/recipes/watermilllock"
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/pgxguard"
 	"github.com/seed74116694/fencelock/internal/test/expect"
-	"github.com/seed74116694/fencelock/internal/test/testkit"
 	"github.com/seed74116694/fencelock/locktest"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -113,50 +110,6 @@ func TestWatermillGivesAMessageBack(t *testing.T) {
 			message.NewMessage("consumed", nil))
 		require.ErrorIs(t, err, rwlock.ErrNotAcquired)
 	})
-}
-
-// late is a schedule of a process whose clock is late.
-type late time.Duration
-
-const period = 10 * time.Second
-
-func (l late) Next(now time.Time) time.Time {
-	return now.Add(-time.Duration(l)).Truncate(period).Add(period + time.Duration(l))
-}
-
-// Three processes that are 50 ms apart run each tick once, although the job is over at once.
-func TestCronRunsATickOnce(t *testing.T) {
-	for kind, jobOf := range map[string]func(cronlock.Ticks, func()) cron.Job{
-		"job": func(ticks cronlock.Ticks, run func()) cron.Job {
-			return ticks.Job(context.Background(), "report", func(ctx context.Context) error {
-				run()
-				_, err := fencing.Require(ctx, "report")
-				return err
-			})
-		},
-		"wrapper": func(ticks cronlock.Ticks, run func()) cron.Job {
-			return cron.NewChain(ticks.Wrapper(context.Background(), "report")).Then(cron.FuncJob(run))
-		},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			testkit.InFakeTime(t, 1, func(w *testkit.World) {
-				w.Pass(time.Second) // a late process would still run the tick of this moment
-				var runs atomic.Int32
-				for i := range 3 {
-					scheduler := cron.New(cron.WithLocation(time.UTC))
-					ticks := cronlock.Ticks{
-						Locker: w.Process().Locker, MinHold: period / 2,
-						Options: []rwlock.LockOption{rwlock.WithTTL(period / 2)}, Failed: func(err error) { w.Error(err) },
-					}
-					scheduler.Schedule(late(i)*late(50*time.Millisecond), jobOf(ticks, func() { runs.Add(1) }))
-					scheduler.Start()
-					defer func() { <-scheduler.Stop().Done() }()
-				}
-				w.Pass(20 * period)
-				require.EqualValues(w, 20, runs.Load())
-			})
-		})
-	}
 }
 
 // The work of a job and its completion are one transaction: under a stale fence neither is done, and after the commit a

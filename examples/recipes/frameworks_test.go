@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/rueidis"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
@@ -30,6 +31,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/locktest"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/ticks"
 )
 
 // name is the lock of all jobs.
@@ -199,15 +201,23 @@ func startWatermill(t *testing.T, p program) func(int) {
 func startCron(t *testing.T, p program) func(int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	submit := make(chan func(), len(p.processes))
+	redis := miniredis.RunT(t)
 	for _, locker := range p.processes {
+		client := expect.NoError(rwlock.Dial(redis.Addr(), rueidis.ClientOption{})).In(t)
+		t.Cleanup(client.Close)
 		scheduler := cron.New()
-		ticks := cronlock.Ticks{Locker: locker, MinHold: time.Millisecond, Failed: func(err error) {
-			if ctx.Err() == nil { // the end of the test may cut a tick off
-				p.failed(err)
-			}
-		}}
-		job := ticks.Job(ctx, name, func(ctx context.Context) error { return p.handle(ctx, 1) })
-		submit <- func() { scheduler.Schedule(cron.Every(time.Second), job) }
+		jobs := cronlock.Jobs{
+			Scheduler: scheduler, Ticks: expect.NoError(ticks.New(client)).In(t),
+			Failed: func(err error) {
+				if ctx.Err() == nil && !errors.Is(err, rwlock.ErrNotAcquired) { // the end of the test may cut a tick off
+					p.failed(err)
+				}
+			},
+		}
+		submit <- func() {
+			jobs.Schedule(ctx, cron.Every(time.Second), name, func(ctx context.Context) error { return p.handle(ctx, 1) },
+				ticks.WithoutOverlap(locker))
+		}
 		scheduler.Start()
 		t.Cleanup(func() { <-scheduler.Stop().Done() })
 	}

@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,77 +193,4 @@ func handOver(t *testing.T, d death, worker bool) {
 	_, err := s.locker.Adopt(ctx, m.Ticket)
 	require.ErrorIs(t, err, rwlock.ErrTicket)
 	require.NoError(t, expect.NoError(s.locker.Lock(ctx, order)).In(t).Release(ctx))
-}
-
-// tick runs work unless another process does, as the recipes do.
-type tick func(ctx context.Context, due time.Time, work func(context.Context) error) (ran bool, err error)
-
-// cronProcess is a process that runs ticks until it is killed: then nothing leaves it any more.
-type cronProcess struct {
-	link   *testredis.Link
-	run    tick
-	killed bool
-}
-
-func newCronProcess(t *testing.T, mini *testredis.Mini, byLock bool) *cronProcess {
-	p := &cronProcess{link: mini.NewLink()}
-	client := p.link.Client(t)
-	p.run = cron{newGuard(t, client), "report", time.Second}.tick
-	if byLock {
-		locker := expect.NoError(rwlock.New(client)).In(t)
-		t.Cleanup(func() { _ = locker.Close() })
-		p.run = func(ctx context.Context, _ time.Time, work func(context.Context) error) (bool, error) {
-			return cronLock{locker, "report"}.tick(ctx, work)
-		}
-	}
-	return p
-}
-
-func (p *cronProcess) kill() {
-	p.killed = true
-	p.link.Refuse()
-	p.link.Cut()
-}
-
-// Three processes whose clocks differ run ticks 2 s apart. Answers are lost, and processes die at work.
-func TestCronRunsEachTickOnce(t *testing.T) {
-	for name, byLock := range map[string]bool{"register": false, "lock": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mini, rng := testredis.NewMini(t), rand.New(rand.NewPCG(1, 0))
-				processes := make([]*cronProcess, 3)
-				for range 60 {
-					time.Sleep(time.Until(time.Now().Truncate(2 * time.Second).Add(2 * time.Second)))
-					due, dies, runs := time.Now(), rng.IntN(4) == 0, 0
-					var all sync.WaitGroup
-					for i, p := range processes {
-						if p == nil || p.killed {
-							p = newCronProcess(t, mini, byLock)
-							processes[i] = p
-						}
-						if rng.IntN(5) == 0 {
-							p.link.DropNextReply(testredis.Named("EVALSHA"))
-						}
-						late, takes := time.Duration(i*100)*time.Millisecond, time.Duration(rng.IntN(100))*time.Millisecond
-						all.Go(func() {
-							time.Sleep(late)
-							_, err := p.run(t.Context(), due, func(ctx context.Context) error {
-								_, limited := ctx.Deadline()
-								require.False(t, limited, "the time for the claim is no limit of the work")
-								runs++
-								time.Sleep(takes)
-								if dies {
-									p.kill()
-								}
-								return nil
-							})
-							require.True(t, err == nil || p.killed, "%v", err)
-						})
-					}
-					all.Wait()
-					require.Equal(t, 1, runs, "the tick at %v", due)
-				}
-			})
-		})
-	}
 }

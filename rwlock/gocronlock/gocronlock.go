@@ -1,24 +1,41 @@
-// Package gocronlock lets gocron run jobs in one of many processes. [Locker] is a gocron.Locker: each tick of a job
-// runs once. [Elector] is a gocron.Elector: one process runs all jobs. The package is a separate module, so that only
-// its users depend on gocron.
+// Package gocronlock lets gocron run jobs in one of many processes. [Task] is a gocron.Task: each tick of a job runs
+// once, claimed in Redis by the time at which it is due, and its work has a fence. [Locker] is a gocron.Locker, which does
+// that by a lock that stays taken for a part of the period, also over a quorum. [Elector] is a gocron.Elector: one
+// process runs all jobs. The package is a separate module, so that only its users depend on gocron.
 //
-// gocron gives a job a context of its own, which carries no fence and does not end with the lock. It also drops the
-// error of Unlock: a loss shows in the log, the Trace and the Stats of the locker only. A job with writes that must not
-// come late takes a lock itself, by TryDo: see docs/integrations.md. If a Locker runs this job, that lock needs another
-// name, because the Locker holds the job's name.
+// To a job under a Locker or an Elector gocron gives a context of its own, which carries no fence and does not end with
+// the lock. It also drops the error of Unlock: a loss shows in the log, the Trace and the Stats of the locker only. A job
+// with writes that must not come late is a Task.
 package gocronlock
 
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/ticks"
 )
+
+// Task returns a task for Scheduler.NewJob of each process: at each tick it claims the tick by [ticks.Ticks.Do], and the
+// first process does the work. gocron does not say when the tick was due, so due makes it of the time at which the job
+// starts: time.Now().Round(period), or ticks.Nearest of a calendar. The errors of Do go to the job's listeners of
+// AfterJobRunsWithError. name is that of the job in Redis. No locker or elector is needed.
+func Task(
+	t *ticks.Ticks, name string, due func(now time.Time) time.Time, work func(context.Context) error,
+	opts ...ticks.Option,
+) gocron.Task {
+	return gocron.NewTask(func(ctx context.Context) error {
+		if due == nil {
+			return &rwlock.OptionError{Option: "due", Value: "nil", Rule: "must be a function"}
+		}
+		_, err := t.Do(ctx, name, due(time.Now()), work, opts...)
+		return err
+	})
+}
 
 var (
 	_ gocron.Locker  = (*Locker)(nil)
@@ -34,21 +51,31 @@ type Locker struct {
 
 // NewLocker returns a Locker. A tick of a job is taken by the first process, and stays taken for minHold, however soon
 // the job ends: so a process with a later clock does not run the tick again. Choose minHold between the difference of
-// the clocks and the period of the job without that difference; half of the period is a good value. It must be
-// positive, and at most 24 h. Jobs with very different periods need a Locker each.
+// the clocks and the period of the job without that difference; half of the period is a good value. It must be 100 ms
+// to 24 h. Jobs with very different periods need a Locker each.
+//
+// A process waits for the lock for half of minHold, at most for 1 s, so that no wait is longer than the lock stays taken.
+// What is left of minHold is the difference of the clocks that it bears. Over a quorum the wait must be longer than four
+// round trips, or ticks are missed.
 //
 // A run that takes longer than minHold keeps the lock until it ends. A process that dies leaves the lock taken for its
-// TTL, or for minHold if that is longer. opts are for each lock. An argument that breaks a rule is an
-// *rwlock.OptionError; if opts break a rule, each Lock returns that error.
+// TTL, or for minHold if that is longer. opts are for each lock, but for WithMinHold and WithMaxWait, which are set here.
+// An argument that breaks a rule is an *rwlock.OptionError; if opts break a rule, each Lock returns that error.
 func NewLocker(l *rwlock.Locker, minHold time.Duration, opts ...rwlock.LockOption) (*Locker, error) {
 	if err := check(l, opts); err != nil {
 		return nil, err
 	}
-	if minHold <= 0 || minHold > 24*time.Hour {
-		return nil, &rwlock.OptionError{Option: "minHold", Value: minHold, Rule: "must be positive, and at most 24h"}
+	if minHold < leastHold || minHold > 24*time.Hour {
+		return nil, &rwlock.OptionError{Option: "minHold", Value: minHold, Rule: "must be 100ms to 24h"}
 	}
-	return &Locker{l, append(slices.Clone(opts), rwlock.WithMinHold(minHold))}, nil
+	asks := min(minHold/2, longestWait)
+	return &Locker{l, append(slices.Clone(opts), rwlock.WithMinHold(minHold), rwlock.WithMaxWait(asks))}, nil
 }
+
+const (
+	leastHold   = 100 * time.Millisecond // less is within the delays of a busy machine
+	longestWait = time.Second
+)
 
 func check(l *rwlock.Locker, opts []rwlock.LockOption) error {
 	if l == nil {
@@ -60,38 +87,15 @@ func check(l *rwlock.Locker, opts []rwlock.LockOption) error {
 	return nil
 }
 
-// asking is for how long attempts are repeated. Over a quorum the attempts of processes at the same moment may all be
-// refused, since each of them gets some of the masters; and an attempt without an answer may refuse the next one.
-const asking = 300 * time.Millisecond
-
-// take makes single attempts, and does not wait in the queue.
-func take(ctx context.Context, l *rwlock.Locker, name string, opts []rwlock.LockOption) (*rwlock.Lease, error) {
-	for begun := time.Now(); ; {
-		lease, err := l.TryLock(ctx, name, opts...)
-		if err == nil {
-			return lease, nil
-		}
-		unavailable := errors.Is(err, rwlock.ErrNotAcquired) || errors.Is(err, rwlock.ErrNoQuorum)
-		if !unavailable || time.Since(begun) > asking {
-			return nil, err
-		}
-		select {
-		case <-time.After(10*time.Millisecond + rand.N(20*time.Millisecond)):
-		case <-ctx.Done():
-			return nil, err
-		}
-	}
-}
-
-// Lock takes the lock of the job's name, or fails after 300 ms: it makes single attempts and does not wait in the
-// queue. Where a server does not answer it takes as long as TryLock. gocron does not run the job if Lock returns an
-// error: it matches rwlock.ErrNotAcquired if another process has this tick, else it is another error of TryLock.
-// gocron passes it to the job's listeners of AfterLockError.
+// Lock waits for the lock of the job's name, in the queue, for half of the minimum hold and at most for 1 s. Single
+// attempts would not do: over a quorum those of several processes at one moment may all be refused. gocron does not run
+// the job if Lock returns an error: it matches rwlock.ErrNotAcquired if another process has this tick, else it is another
+// error of Lock. gocron passes it to the job's listeners of AfterLockError.
 //
 // Give each job a name by gocron.WithName. Without one gocron takes the name of the function, such as main.main.func1,
 // and jobs of one function are one job to the lock.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
-	lease, err := take(ctx, l.locker, key, l.opts)
+	lease, err := l.locker.Lock(ctx, key, l.opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -119,25 +123,29 @@ type Elector struct {
 
 // NewElector returns an Elector for the lock of that name, which all processes of a group share. It asks for the lock
 // when gocron asks it. The process that gets the lock leads as long as it renews its lease: until Close, or until it
-// is lost. If a leader dies, another process leads after the TTL. opts are for each lock. An argument that breaks a
-// rule is an *rwlock.OptionError; if the name or opts break a rule, each IsLeader returns that error.
+// is lost. If a leader dies, another process leads after the TTL. When the lead changes during a tick, jobs of this tick
+// may run in both processes. opts are for each lock, but for WithMaxWait. An argument that breaks a rule is an
+// *rwlock.OptionError; if the name or opts break a rule, each IsLeader returns that error.
 func NewElector(l *rwlock.Locker, name string, opts ...rwlock.LockOption) (*Elector, error) {
 	if err := check(l, opts); err != nil {
 		return nil, err
 	}
 	closing, end := context.WithCancel(context.Background())
 	return &Elector{
-		locker: l, name: name, opts: slices.Clone(opts), turn: make(chan struct{}, 1), closing: closing, close: end,
+		locker: l, name: name, opts: append(slices.Clone(opts), rwlock.WithMaxWait(electing)),
+		turn: make(chan struct{}, 1), closing: closing, close: end,
 	}, nil
 }
+
+// electing is how long a process waits for the lead at a tick.
+const electing = 500 * time.Millisecond
 
 // ErrClosed is returned by IsLeader after Close.
 var ErrClosed = errors.New("gocronlock: elector closed")
 
-// IsLeader returns nil if this process leads. Otherwise it tries to lead, for up to 300 ms as [Locker.Lock] does; calls
-// at the same time, as for jobs of one tick, share these attempts. gocron does not run a job if IsLeader returns an
-// error: it matches rwlock.ErrNotAcquired if another process leads, and is ErrClosed after Close or another error of
-// TryLock.
+// IsLeader returns nil if this process leads. Otherwise it waits for the lead in the queue, for up to 500 ms; calls at
+// the same time, as for jobs of one tick, share the wait. gocron does not run a job if IsLeader returns an error: it
+// matches rwlock.ErrNotAcquired if another process leads, and is ErrClosed after Close or another error of Lock.
 func (e *Elector) IsLeader(ctx context.Context) error {
 	called := time.Now()
 	select {
@@ -157,7 +165,7 @@ func (e *Elector) IsLeader(ctx context.Context) error {
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(e.closing, func() { cancel(ErrClosed) })()
-	lease, err := take(within, e.locker, e.name, e.opts)
+	lease, err := e.locker.Lock(within, e.name, e.opts...)
 	switch {
 	case err == nil:
 		e.lease = lease

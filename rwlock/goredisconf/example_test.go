@@ -18,7 +18,7 @@ func ExampleFrom() {
 		panic(err)
 	}
 	defer server.Close()
-	options := &redis.Options{Addr: server.Addr(), PoolSize: 20}
+	options := &redis.Options{Addr: server.Addr(), PoolSize: 7}
 
 	addr, base, ignored, err := goredisconf.From(options)
 	if err != nil {
@@ -42,6 +42,31 @@ func ExampleFrom() {
 	fmt.Println(err)
 	// Output:
 	// not for locks: [PoolSize]
+	// inside
+	// <nil>
+}
+
+// The same in one call. What is ignored goes to the log.
+func ExampleOpen() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 7})
+	defer rdb.Close()
+
+	locker, err := goredisconf.Open(rdb.Options())
+	if err != nil {
+		panic(err)
+	}
+	defer locker.Close()
+	err = locker.Do(context.Background(), "invoice:7", func(context.Context) error {
+		fmt.Println("inside")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
 	// inside
 	// <nil>
 }

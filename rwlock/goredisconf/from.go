@@ -2,11 +2,7 @@
 // that has its Redis configured once can take locks there too. Package valkeyconf does so for valkey-go. They are a
 // separate module, so that only their users depend on these clients.
 //
-//	addr, base, ignored, err := goredisconf.From(&redis.Options{Addr: "redis:6379", Password: password})
-//	if err != nil {
-//		return err
-//	}
-//	client, err := rwlock.Dial(addr, base)
+//	locker, err := goredisconf.Open(rdb.Options())
 //
 // Only the options are read. The client for locks has connections of its own, and shares nothing with the client of
 // go-redis.
@@ -27,6 +23,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/rwlock/goredisconf/internal/opening"
 )
 
 // Options are the options of go-redis that lead to one master for each name. The options of a Ring do not: its servers
@@ -34,6 +31,17 @@ import (
 // redlock.Dial.
 type Options interface {
 	*redis.Options | *redis.ClusterOptions | *redis.FailoverOptions | *redis.UniversalOptions
+}
+
+// Open returns a Locker with a client of its own for the Redis of these options, as [rwlock.Open] does for an address;
+// Close closes both. [From] has what is taken over of options; what is not goes to the logger of the locker, at level
+// Info. The errors are those of From, rwlock.Dial and rwlock.New.
+func Open[O Options](options O, opts ...rwlock.Option) (*rwlock.Locker, error) {
+	addr, base, ignored, err := From(options)
+	if err != nil {
+		return nil, err
+	}
+	return opening.Open("go-redis", addr, base, ignored, opts)
 }
 
 // From returns the arguments of rwlock.Dial for the Redis of these options, which it does not change. The options that
@@ -44,7 +52,7 @@ type Options interface {
 // without a password is not sent. Providers of credentials are asked at each connection. A streaming provider is also
 // asked once a minute while a connection lasts.
 //
-// ignored names the fields that are set and are not taken over, in their order: a client for locks has one connection
+// ignored names the fields that are set, not to their default, and are not taken over, in their order: a client for locks has one connection
 // to each server and sends nothing to replicas, so limits of pools, retries, routes, hooks and caches have no meaning
 // there. If DialTimeout is 0, the timeout of rwlock.Dial applies.
 //
@@ -68,7 +76,7 @@ func From[O Options](options O) (addr string, base rueidis.ClientOption, ignored
 	if err != nil {
 		return "", rueidis.ClientOption{}, nil, err
 	}
-	return addr, base, notTaken(reflect.ValueOf(options).Elem()), nil
+	return addr, base, notTaken(options), nil
 }
 
 func refused(option string, value any, rule string) error {
@@ -85,15 +93,53 @@ var taken = []string{
 }
 
 // notTaken returns the other fields that are set. It reads the fields from the type, so that a field of a later version
-// of go-redis is named too.
-func notTaken(options reflect.Value) (names []string) {
-	for i := range options.NumField() {
-		field := options.Type().Field(i)
-		if field.IsExported() && !options.Field(i).IsZero() && !slices.Contains(taken, field.Name) {
+// of go-redis is named too. The options of a client have all defaults set: what is a default is not named.
+func notTaken(options any) (names []string) {
+	set, usual := reflect.ValueOf(options).Elem(), defaults(options)
+	for i := range set.NumField() {
+		field := set.Type().Field(i)
+		if field.IsExported() && !set.Field(i).IsZero() && !slices.Contains(taken, field.Name) &&
+			!same(set.Field(i), usual.Field(i)) {
 			names = append(names, field.Name)
 		}
 	}
 	return names
+}
+
+// defaults returns the options that a client has if only what is taken over is given. Such a client does not connect.
+func defaults(options any) reflect.Value {
+	set := reflect.ValueOf(options).Elem()
+	usual := reflect.New(set.Type())
+	for _, name := range taken {
+		if field := usual.Elem().FieldByName(name); field.IsValid() {
+			field.Set(set.FieldByName(name))
+		}
+	}
+	switch o := usual.Interface().(type) {
+	case *redis.Options:
+		client := redis.NewClient(o)
+		defer func() { _ = client.Close() }()
+		return reflect.ValueOf(client.Options()).Elem()
+	case *redis.ClusterOptions:
+		client := redis.NewClusterClient(o)
+		defer func() { _ = client.Close() }()
+		return reflect.ValueOf(client.Options()).Elem()
+	default: // no client returns these
+		return reflect.Zero(set.Type())
+	}
+}
+
+// same compares two values of a field. Functions are the same if they have the same code, and what each client makes
+// for itself if it has the same type.
+func same(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.Func:
+		return a.Pointer() == b.Pointer()
+	case reflect.Interface:
+		return !b.IsNil() && a.Elem().Type() == b.Elem().Type()
+	default:
+		return reflect.DeepEqual(a.Interface(), b.Interface())
+	}
 }
 
 // common are the options that all clients of go-redis have.

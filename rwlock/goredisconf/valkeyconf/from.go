@@ -10,7 +10,19 @@ import (
 	"github.com/valkey-io/valkey-go"
 
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/rwlock/goredisconf/internal/opening"
 )
+
+// Open returns a Locker with a client of its own for the server of these options, as [rwlock.Open] does for an address;
+// Close closes both. [From] has what is taken over of options; what is not goes to the logger of the locker, at level
+// Info. The errors are those of From, rwlock.Dial and rwlock.New.
+func Open(options valkey.ClientOption, opts ...rwlock.Option) (*rwlock.Locker, error) {
+	addr, base, ignored, err := From(options)
+	if err != nil {
+		return nil, err
+	}
+	return opening.Open("valkey-go", addr, base, ignored, opts)
+}
 
 // From returns the arguments of rwlock.Dial for the server of these options.
 //
