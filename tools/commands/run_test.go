@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -338,6 +339,9 @@ func TestCodeOfThePagesRuns(t *testing.T) {
 	for path, page := range documents(t) {
 		for _, at := range code.FindAllStringSubmatchIndex(page, -1) {
 			block := page[at[2]:at[3]]
+			if strings.HasPrefix(block, "package main\n") { // TestProgramOfTheReadme runs it
+				continue
+			}
 			formatted, err := format.Source([]byte("package page\n\n" + block))
 			require.NoError(t, err, "%s: %s", path, block)
 			require.Equal(t, "package page\n\n"+block, string(formatted), path)
@@ -356,4 +360,30 @@ func TestCodeOfThePagesRuns(t *testing.T) {
 	program := filepath.Join(folder, "run") // its package has no folder on the disk to run in
 	shell(t, root, "go test -vet=off -c -o "+program+" -overlay "+overlay+" ./examples/recipes/page")
 	require.Contains(t, shell(t, folder, program+" -test.v"), "\n--- PASS: TestReadme ")
+}
+
+// The first block of the README is a whole program of at most 25 lines, and runs as it is pasted: only its address is
+// another one here. Without a server it says so, and ends.
+func TestProgramOfTheReadme(t *testing.T) {
+	readme := documents(t)[filepath.Join(root, "README.md")]
+	before, _, _ := strings.Cut(readme, "```go")
+	require.Less(t, len(strings.Fields(before)), 110)
+	require.LessOrEqual(t, len(strings.Fields(readme)), 1300)
+	program := code.FindStringSubmatch(readme)[1]
+	require.LessOrEqual(t, strings.Count(program, "\n"), 25)
+	formatted, err := format.Source([]byte(program))
+	require.NoError(t, err)
+	require.Equal(t, program, string(formatted))
+
+	folder := t.TempDir()
+	server := miniredis.RunT(t)
+	for address, says := range map[string]string{
+		server.Addr(): "no other process is here\n", "127.0.0.1:1": "connection refused",
+	} {
+		require.Equal(t, 1, strings.Count(program, "localhost:6379"))
+		text := strings.Replace(program, "localhost:6379", address, 1)
+		file := filepath.Join(folder, "main.go")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		require.Contains(t, shell(t, root, "go run "+file), says)
+	}
 }
