@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -484,4 +485,57 @@ func TestAClientWhoseClockIsOffWaitsAsLongAsOthers(t *testing.T) {
 			require.Equal(w, []int{0, 1, 2}, order)
 		})
 	}
+}
+
+// A master whose clock was once ahead by a month is right again, and has counted that far. The next lease sets its
+// counter back, so that it agrees with the only other master that is left.
+func TestACounterAheadOfItsClockGoesBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode rwlock.Mode
+		work time.Duration
+	}{
+		"a short write":           {rwlock.Write, 20 * time.Millisecond},
+		"a write that is renewed": {rwlock.Write, 10 * time.Second},
+	} {
+		runInFakeTime(t, name, 3, func(w *world) {
+			p, q := warm(w), warm(w)
+			w.Minis[1].Skew(30 * 24 * time.Hour)
+			w.Pass(time.Second)
+			p.Section("x")
+			w.Minis[1].Skew(0)
+			w.Pass(time.Minute)
+			p.Section("other") // its clock is known again
+			lease := q.Take("x", c.mode)
+			w.Pass(c.work)
+			require.True(w, standsEverywhere(w, lease))
+			w.Release(lease)
+			w.Minis[0].Stop()
+			w.Pass(10 * time.Second)
+			within, cancel := context.WithTimeout(w.Ctx, 5*time.Second)
+			defer cancel()
+			next := expect.NoError(p.Lock(within, "x")).In(w)
+			require.Greater(w, next.Token(), lease.Token())
+			w.Release(next)
+		})
+	}
+}
+
+// Until then the error names the master whose counter is ahead, and what sets it back.
+func TestTheErrorNamesACounterAheadOfItsClock(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p := warm(w)
+		w.Minis[1].Skew(30 * 24 * time.Hour)
+		w.Pass(time.Second)
+		p.Section("x")
+		w.Minis[1].Skew(0)
+		w.Minis[0].Stop()
+		w.Pass(time.Minute)
+		p.Section("other") // its clock is known again
+		within, cancel := context.WithTimeout(w.Ctx, 20*time.Second)
+		defer cancel()
+		_, err := p.Lock(within, "x")
+		require.ErrorIs(w, err, rwlock.ErrNoQuorum)
+		require.ErrorContains(w, err, "mini-1:6379: its counter for this lock is 719h")
+		require.ErrorContains(w, err, "the next lease for writing that a quorum of the other masters grants sets it back")
+	})
 }

@@ -1,6 +1,7 @@
 package scripts_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -259,6 +260,50 @@ func TestRegain(t *testing.T) {
 		require.EqualValues(e.t, 1, e.run(votes.of(renew("01", ttl, 100)))[1])
 		require.EqualValues(e.t, 0, status(votes, writer("01"), 99, 1), "a grant from before the loss stays")
 		require.EqualValues(e.t, 0, status(votes, writer("02"), 99, 1), "nobody waits")
+	})
+}
+
+// Where the late grant of a write goes back to the token of the lease, the counter goes back with it, if it is more
+// than a second ahead of the clock.
+func TestRegainSetsACounterBackThatIsAheadOfTheClock(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for name, c := range map[string]struct {
+			of    request
+			ahead time.Duration
+			then  func()
+			back  bool
+		}{
+			"a write":         {writer("01"), 3 * time.Second, func() {}, true},
+			"a shared write":  {writer("01").shared(9), 3 * time.Second, func() {}, true},
+			"a read":          {reader("01"), 3 * time.Second, func() {}, false},
+			"within a second": {writer("01"), time.Second / 2, func() {}, false},
+			"a write that is gone": {
+				writer("01"), 3 * ttl * time.Millisecond, func() { e.pass(2 * ttl * time.Millisecond) }, false,
+			},
+			"a write that is joined": {
+				writer("01").by("a"), 3 * time.Second, func() { e.run(votes.of(join(reader("02").by("a")))) }, false,
+			},
+		} {
+			e.flushAll()
+			e.newMarker()
+			counter := e.now().Add(c.ahead).UnixMicro()
+			e.setFields(lockKey, "t", counter, "tw", counter)
+			e.run(votes.of(acquireByID(c.of)))
+			c.then()
+			token := e.now().UnixMicro()
+			for range 2 {
+				e.run(votes.of(regain(c.of, token, 0)))
+			}
+			require.Equal(e.t, c.back, e.field(lockKey, "t") == fmt.Sprint(token), name)
+			require.Equal(e.t, c.back, e.field(lockKey, "tw") == fmt.Sprint(token), name)
+			if c.back {
+				e.run(votes.of(release("01", 0)))
+				next := e.run(votes.of(acquireByID(writer("03"))))
+				require.EqualValues(e.t, 1, next[0], name)
+				require.Greater(e.t, next[1], token, name)
+				require.Less(e.t, next[1], counter, name)
+			}
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -24,7 +25,7 @@ type acquisition struct {
 	converts string        // the hold that is converted to this one, or ""
 	adopts   wire.Adoption // of that hold, if another process has detached it
 	claimed  fencing.Token // of the hold that a Join is for, or 0
-	began    time.Duration // the time in the ids of its holds: the start of the first attempt; see clockAhead
+	began    time.Duration // the time in the ids of its holds: the start of the first attempt; see followClocks
 	route    wire.Route    // how messages about the hold reach this process
 	detail   string        // what a master stores of the hold unchanged
 	seen     fencing.Token // largest token of the lock that a shared hold, or the adopted one, has had; 0 for others
@@ -83,10 +84,7 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 	if err := e.masterSet.Check(ctx); err != nil {
 		return a.refuse(InvalidMasters, err)
 	}
-	if ahead := e.tokens.clockAhead(); ahead != 0 { // only now are the clocks known to a new process
-		a.began += ahead
-		a.hold.id = newULID(a.began)
-	}
+	a.followClocks() // only now are the clocks known to a new process
 	if !e.registry.add(a.hold) {
 		return a.refuse(Closed, ErrClosed)
 	}
@@ -96,6 +94,35 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 	// Read before the request is sent, for add to compare: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
 	return nil
+}
+
+// followClocks gives the hold an id with the time of the masters' clocks. Several masters queue by these ids, so a
+// client whose own clock is a minute ahead would wait for a minute among others. All clients follow the clock in the
+// middle, of two the one that is behind. One master queues by arrival.
+//
+// A difference within the uncertainty of the estimate changes nothing: clocks that are set by NTP order holds better
+// than the estimate, and holds of one process keep their order. After a suspension of the machine the estimate is too
+// small until the next answer. A hold of that time is before others, which is unfair and not unsafe.
+func (a *acquisition) followClocks() {
+	t := &a.hold.e.tokens
+	if len(t.masters) == 1 {
+		return
+	}
+	ahead := time.Duration(t.ahead.Load())
+	var array [9]int64
+	if clocks := t.serverClocks(array[:0]); len(clocks) > len(t.masters)/2 {
+		slices.Sort(clocks)
+		now := time.Duration(clocks[(len(clocks)-1)/2]) * time.Microsecond
+		estimate := now - t.clock.Now().Wall
+		if (estimate - ahead).Abs() > proposalLead+t.longestRoundTrip() {
+			ahead = estimate
+			t.ahead.Store(int64(ahead))
+		}
+	}
+	if ahead != 0 {
+		a.began += ahead
+		a.hold.id = newULID(a.began)
+	}
 }
 
 // refuse returns the failure of an acquisition that has sent nothing, so that nothing has to be released.
@@ -419,7 +446,9 @@ func (a *acquisition) restart() {
 	// Until the masters have answered for the next hold, these are the best explanation why there is no lease.
 	a.errs = make([]error, h.ballot.Votes().Masters())
 	for i := range a.errs {
-		a.errs[i] = h.ballot.Vote(i).Err
+		if a.errs[i] = h.ballot.Vote(i).Err; a.errs[i] == nil {
+			a.errs[i] = h.counterAhead(i)
+		}
 	}
 	a.former, a.holder = h.id, nil
 	// Messages and answers that name the old hold are not counted for the new one. Every id has the time of the first

@@ -22,6 +22,15 @@ var (
 	ErrServerClock = errors.New("its clock is more than a second behind the token that the other masters agreed on")
 )
 
+// CounterAhead is why a master, of several, does not agree with the others on a token: its clock was once ahead, and it
+// has counted that far.
+type CounterAhead struct{ By time.Duration }
+
+func (e *CounterAhead) Error() string {
+	return fmt.Sprintf("its counter for this lock is %v ahead of its clock, which was wrong once; "+
+		"the next lease for writing that a quorum of the other masters grants sets it back", e.By)
+}
+
 type (
 	NoReply      = transport.NoReply
 	NotSent      = transport.NotSent

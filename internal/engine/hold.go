@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -130,6 +131,9 @@ func (h *hold) changed(m *transport.Master) {
 		return
 	}
 	h.perform(h.ballot.Next(nil))
+	if h.phase == held && h.outrun(m) {
+		h.keeping.renewNow()
+	}
 	// At the deadline another holder may have entered, though the timer is late, and no answer moves the deadline then.
 	if h.keeping.round != nil && h.stillHeld() {
 		h.keeping.ask(m, h.trust.until())
@@ -176,7 +180,27 @@ func (h *hold) begin(token fencing.Token, until, now clock.Instant, handedOff bo
 	h.keeping.confirm = (handedOff || h.terms.handoffTTL < h.terms.TTL) && until.Mono <= handOff.Mono
 	h.keeping.handOff = h.keeping.confirm
 	h.keeping.plan(now)
+	if h.terms.Renew && slices.ContainsFunc(h.e.masters, h.outrun) {
+		h.keeping.due = now.Mono
+	}
 	h.setTimer(now)
+}
+
+// outrun reports whether this master has granted the hold, of several, with a token that its clock does not allow. The
+// first regain sets its counter back, so the lease is renewed at once.
+func (h *hold) outrun(m *transport.Master) bool {
+	return h.ballot.Vote(m.Index).Token > h.ballot.Target() && h.counterAhead(m.Index) != nil
+}
+
+// counterAhead describes a master's grant of the hold, of several, with a token that its clock does not allow: its
+// counter is from a time when the clock was ahead. It returns nil for every other grant.
+func (h *hold) counterAhead(master int) error {
+	vote, t := h.ballot.Vote(master), &h.e.tokens
+	if vote.State != ballot.Granted || len(h.e.masters) == 1 || vote.Token <= t.reach(master) {
+		return nil
+	}
+	by := time.Duration(vote.Token-t.reach(master))*time.Microsecond + allowedLead
+	return &CounterAhead{By: by.Round(time.Second)}
 }
 
 // Fire is the timer's call at the hold's next moment. The timer may be late, or early because of a call that was under

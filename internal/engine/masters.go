@@ -139,7 +139,7 @@ type tokens struct {
 	marker    string              // a key that every master has
 	largest   atomic.Uint64       // the largest token seen, except tokens of shared holds
 	roundTrip atomic.Int64        // the longest recent one, in ns
-	ahead     atomic.Int64        // how far the masters' clocks are ahead of this process's own, in ns; see clockAhead
+	ahead     atomic.Int64        // how far the masters' clocks are ahead of this process's own, in ns; see followClocks
 }
 
 // proposalLead puts proposals ahead of the masters' clocks, because a request arrives a little later. A master without
@@ -219,32 +219,6 @@ func (t *tokens) serverClocks(clocks []int64) []int64 {
 		clocks = append(clocks, now.Wall.Microseconds())
 	}
 	return clocks
-}
-
-// clockAhead returns how far the masters' clocks are ahead of this process's own: what is added to the time in the ids
-// of holds. Several masters queue by these ids, so a client whose clock is a minute ahead would wait for a minute among
-// others. All clients follow the clock in the middle, of two the one that is behind. One master queues by arrival.
-//
-// A difference within the uncertainty of the estimate changes nothing: clocks that are set by NTP order holds better
-// than the estimate, and holds of one process keep their order. After a suspension of the machine the estimate is too
-// small until the next answer. A hold of that time is before others, which is unfair and not unsafe.
-func (t *tokens) clockAhead() time.Duration {
-	if len(t.masters) == 1 {
-		return 0
-	}
-	ahead := time.Duration(t.ahead.Load())
-	var array [9]int64
-	clocks := t.serverClocks(array[:0])
-	if len(clocks) <= len(t.masters)/2 {
-		return ahead
-	}
-	slices.Sort(clocks)
-	now := time.Duration(clocks[(len(clocks)-1)/2]) * time.Microsecond
-	if estimate := now - t.clock.Now().Wall; (estimate - ahead).Abs() > proposalLead+t.longestRoundTrip() {
-		ahead = estimate
-		t.ahead.Store(int64(ahead))
-	}
-	return ahead
 }
 
 // observe records a token, so that the next proposal is beyond it. Another process may have seen later tokens, so this

@@ -68,7 +68,7 @@ func TestSmallCases(t *testing.T) {
 	for _, shortcut := range []string{
 		"no-raise", "raise-unheld", "count-above", "check-first", "read-equal", "no-abstention", "unchecked-run",
 		"renew-lapsed", "hear-abstaining", "regain-abstaining", "regain-unconfirmed", "regain-offered", "regain-busy",
-		"no-tombstone",
+		"no-tombstone", "lowers-gone", "keeps-cut-off", "leave-counted",
 		"floor-no-end", "floor-no-bound", "yield-counted", "passed-forgotten", "passed-again",
 		"block-unminted", "block-assumed", "upgrade-unheld",
 		"adopt-untaken", "adopt-had-any", "adopt-ghost", "adopt-break-untold", "adopt-unmarked", "adopt-any-mark",
@@ -78,7 +78,7 @@ func TestSmallCases(t *testing.T) {
 		require.Regexp(t, `(?m)^ok +`+shortcut+` +refuted `, out)
 	}
 	for _, rule := range []string{
-		"writes", "readers", "rolled-back", "regain-wiped", "floor", "queue", "passed",
+		"writes", "readers", "rolled-back", "regain-wiped", "floor", "queue", "passed", "lowers", "leaves", "leaves-cut-off",
 		"adopt", "adopt-two", "adopt-broken", "adopt-forged", "adopt-forged-lost", "break", "minimum",
 	} {
 		require.Regexp(t, `(?m)^ok +`+rule+` +holds `, out)

@@ -46,6 +46,19 @@ inline askAgain(h, n) {
 #else
 #define BARRED(h,n) BUSY(h,n)
 #endif
+#ifdef REGAIN_LOWERS
+/* The own grant of a write stands, and is the last that was counted. */
+#ifdef LOWERS_GONE
+#define MAYLOWER(h,n) (!reader[h])
+#else
+#define MAYLOWER(h,n) (!reader[h] && value[AT(h,n)] != 0 && value[AT(h,n)] == counter[SERVER(h,n)])
+#endif
+#ifdef READERS
+#define LOWERWRITES(n) writeCounter[n] = token
+#else
+#define LOWERWRITES(n) skip
+#endif
+#endif
 /* The answer counts unless the lease has ended; trust in it runs from the sending, so it may come too late. */
 inline executeRegain(h, n) {
   atomic { regain[AT(h,n)] && (UP(n) || trusted[AT(h,n)]) ->
@@ -59,7 +72,14 @@ inline executeRegain(h, n) {
       if
       :: !BARRED(h,n) && token != 0 && MAYRETURN(h,n) ->
          TOUCH(n);
+#ifdef REGAIN_LOWERS
+         if
+         :: MAYLOWER(h,n) -> value[AT(h,n)] = token; counter[SERVER(h,n)] = token; LOWERWRITES(n)
+         :: else -> value[AT(h,n)] = token; count(h, n, token)
+         fi;
+#else
          value[AT(h,n)] = token; count(h, n, token);
+#endif
 #ifdef ADOPT
          UNMARK(h,n);
 #endif

@@ -510,10 +510,12 @@ func (m *lock) regain(r hold, life, token int64, trusted bool) reply {
 	switch {
 	case stands != nil:
 		if alone := free && r.mode == "r" || m.writer == r.id && len(m.holds) == 1; own.token > token && alone && votes {
-			since := own.since
+			since, back := own.since, own.mode == "w" && own.token == m.t && m.t > m.us+aheadMost
 			m.drop(r.id)
 			m.grant(own, token, 0, life)
-			own.since = since
+			if own.since = since; back {
+				m.t, m.tw = token, token
+			}
 		}
 		r = *own
 	case own != nil && own.state == tombstone, !free && !votes:
