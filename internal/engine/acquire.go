@@ -39,6 +39,7 @@ type acquisition struct {
 	waiting  bool          // in the count of waiters
 	queued   bool          // in wait sets
 	crowded  bool          // as many asked before it as one lock may have
+	alone    bool          // travels in no group
 	seat     *seat         // in the crowd for its lock; nil if it is not counted
 	wakeUps  uint64        // count of the engine before the first request
 	notified uint64        // bits of the masters that sent a message before the answer that the hold is queued
@@ -138,6 +139,7 @@ func (a *acquisition) run(ctx context.Context) error {
 		return refused
 	}
 	e, returned := a.hold.e, false
+	a.alone = e.contentions.lately(a.hold.name, e.clock.Now().Mono)
 	defer func() {
 		if !returned {
 			a.abandon()
@@ -154,6 +156,21 @@ func (a *acquisition) run(ctx context.Context) error {
 	await(ctx, a)
 	returned = true
 	return a.outcome()
+}
+
+// lately reports whether the lock is contended. A process without such locks pays for a load.
+func (c *contentions) lately(lock string, now time.Duration) bool {
+	if !c.any.Load() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one, is := c.locks[lock]
+	if is && !one.stands(now) {
+		delete(c.locks, lock)
+		c.any.Store(len(c.locks) > 0)
+	}
+	return is && one.stands(now)
 }
 
 // start begins an attempt under the id that the hold has now.
@@ -330,10 +347,14 @@ func (a *acquisition) args(into []string) []string {
 // script returns the script that asks for the hold. It is looked up for each request: in the meantime the master may
 // have turned out to be another process, and then its scripts have other digests.
 func (a *acquisition) script(m *transport.Master) *transport.Script {
-	if a.entry == Join {
-		return a.hold.e.scripts.of(m).join
+	switch all := a.hold.e.scripts.of(m); {
+	case a.entry == Join:
+		return all.join
+	case a.alone:
+		return all.acquireAlone
+	default:
+		return all.acquire
 	}
-	return a.hold.e.scripts.of(m).acquire
 }
 
 // answered counts the reply to the request. A reply for a hold that was given up does not count.
@@ -374,6 +395,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	vote.Block(reply.Token, reply.First)
 	if reply.Holder != nil && reply.Holder.Hold != a.former {
 		a.holder = reply.Holder
+		h.e.contentions.add(h.name, 0, sent.Mono)
 	}
 	// A join takes the mode of the hold that it joins: a read inside the owner's own write lock counts on the write
 	// hold.

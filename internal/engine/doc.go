@@ -17,6 +17,7 @@
 //	               crowds, the acquisitions that wait in this process for their turn to ask; how an acquisition
 //	               begins to wait, and ends without a lease
 //	renew.go       keeping, the renewal of a hold: when, the round under way, and what a failed round says
+//	contentions.go contentions, the locks for which acquisitions of this process have waited lately
 //	ttl.go         for how long the masters are to keep a hold: its TTL, which SetTTL changes, or a minimum
 //	giving.go      giving, every release of a hold, with the count of the answers; release, its part on one master
 //	retry.go       the releases that failed, and those of a crowd, in a releaseQueue for each server; leaving, the

@@ -63,6 +63,7 @@ type Engine struct {
 	registry       registry
 	waiters        []*waitSets // of each master
 	crowds         crowds
+	contentions    contentions
 	wakeUps        atomic.Uint64    // how often all waiters of a master were made to ask
 	releases       []*releaseQueues // of each master
 	renewalOutages outages          // of the servers that do not renew leases

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -70,7 +71,7 @@ type Crowd struct {
 }
 
 // NewCrowd returns an empty crowd.
-func NewCrowd() *Crowd { return &Crowd{new(Engine), make(map[*acquisition]int)} }
+func NewCrowd() *Crowd { return &Crowd{&Engine{clock: clock.System()}, make(map[*acquisition]int)} }
 
 // Join adds an acquisition, and returns what ends it, and whether it may ask at once; that returns the next one, or -1.
 func (c *Crowd) Join() (leave func() (next int), asks bool) {
@@ -89,3 +90,12 @@ func (c *Crowd) Join() (leave func() (next int), asks bool) {
 
 // Locks is how many locks have a crowd.
 func (c *Crowd) Locks() int { return len(c.e.crowds.locks) }
+
+// Contentions has the locks that a process has waited for lately.
+type Contentions struct{ contentions }
+
+func (c *Contentions) Add(lock string, waiting int, now time.Duration) { c.add(lock, waiting, now) }
+
+func (c *Contentions) Lately(lock string, now time.Duration) bool { return c.lately(lock, now) }
+
+func (c *Contentions) Len() int { return len(c.locks) }

@@ -94,14 +94,16 @@ type scriptSet struct {
 	acquire, join, renew, refresh, release, raise, yield, regain, breaks, inspect *transport.Script
 
 	plainRelease *transport.Script // of a write hold without a named owner and a block
+	acquireAlone *transport.Script // in no group
 }
 
 // newScriptSet makes the scripts with the given salt: "" for a single master, and before the set is known.
 func newScriptSet(salt string) *scriptSet {
 	script := func(name scripts.Name) *transport.Script { return transport.NewScript(name, salt) }
+	acquire := script(scripts.Acquire)
 	return &scriptSet{
 		salt:    salt,
-		acquire: script(scripts.Acquire), join: script(scripts.Join), renew: script(scripts.Renew),
+		acquire: acquire, acquireAlone: acquire.Alone(), join: script(scripts.Join), renew: script(scripts.Renew),
 		refresh: script(scripts.Refresh), release: script(scripts.Release), raise: script(scripts.Raise),
 		yield: script(scripts.Yield), regain: script(scripts.Regain), breaks: script(scripts.Break),
 		inspect: script(scripts.Inspect), plainRelease: script(scripts.Release).Grouped(),

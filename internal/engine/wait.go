@@ -75,6 +75,7 @@ func (a *acquisition) waits() {
 	if h := a.hold; !a.waiting {
 		a.waiting, h.contended = true, true
 		h.e.counters.waiting.Add(1)
+		h.e.contentions.add(h.name, +1, h.e.clock.Now().Mono)
 		h.e.observers.offer(OnWaiting, h, nil, 0)
 	}
 }
@@ -89,6 +90,7 @@ func (a *acquisition) leave() {
 	e := a.hold.e
 	if a.waiting {
 		e.counters.waiting.Add(-1)
+		e.contentions.add(a.hold.name, -1, e.clock.Now().Mono)
 	}
 	if a.queued {
 		for _, w := range e.waiters {

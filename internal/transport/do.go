@@ -208,6 +208,13 @@ func (s *Script) Grouped() *Script {
 	return &grouped
 }
 
+// Alone returns the script with calls that are members of no group.
+func (s *Script) Alone() *Script {
+	alone := *s
+	alone.group = nil
+	return &alone
+}
+
 // source builds the text when it is needed, which is rare: the process keeps the text without salt once, for all
 // lockers.
 func (s *Script) source() string {

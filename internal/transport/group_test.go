@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -166,12 +167,15 @@ func TestASetIsACall(t *testing.T) {
 func TestContendedLocksAreNotGrouped(t *testing.T) {
 	inBed(t, func(t *testing.T, b *bed) {
 		got := newStatuses(b)
-		calls := got.acquires(8)
-		for id := range calls {
-			calls[id].Keys = keysOf("one")
+		held := got.acquires(8)
+		for id := range held {
+			held[id].Args = slices.Clone(held[id].Args)
+			held[id].Args[0] = hold(10 + id)
+			b.Post(held[id])
 		}
+		synctest.Wait()
+		calls := got.acquires(8)
 		got.post(calls)
-		require.Equal(t, wire.Granted, got.of[0])
 		require.Equal(t, wire.Refused, got.of[7])
 		arrived := members(b)
 		rounds := 0
@@ -185,18 +189,49 @@ func TestContendedLocksAreNotGrouped(t *testing.T) {
 	})
 }
 
-// Calls in no group keep their order: a writer does not pass a reader that has asked before.
-func TestCallsInNoGroupKeepTheirOrder(t *testing.T) {
+// Acquires of one lock are in no group and keep their order: a writer does not pass who has asked before, and one that
+// a group would leave is not passed by who asks after it.
+func TestAcquiresOfOneLockKeepTheirOrder(t *testing.T) {
+	reads := func(c *transport.Call) { c.Args[3] = "r" + c.Args[3][1:] }
+	shorter := func(c *transport.Call) { c.Args[1] = "1000" }
+	inSet := func(c *transport.Call) { c.Set = new(transport.Set) }
+	alone := func(c *transport.Call) { c.Script = acquire.Alone() }
+	plain := func(*transport.Call) {}
+	for i, first := range []func(*transport.Call){reads, shorter, inSet, alone, plain} {
+		inBed(t, func(t *testing.T, b *bed) {
+			got := newStatuses(b)
+			b.Post(got.acquire(90))
+			synctest.Wait()
+			got.post(got.acquires(96)[91:]) // the server knows the scripts
+			arrived := members(b)
+			calls := got.acquires(8)
+			for id := 5; id < 8; id++ {
+				calls[id].Keys = keysOf("one")
+			}
+			first(&calls[5])
+			reads(&calls[7])
+			calls[0], calls[5] = calls[5], calls[0]
+			got.post(calls)
+			require.Equal(t, wire.Granted, got.of[5])
+			require.Equal(t, wire.Refused, got.of[6])
+			require.Equal(t, []int{5, 1, 1, 1}, arrived(), "%d: a group of the others", i)
+		})
+	}
+}
+
+// Those who ask after a set for one of its locks do not pass it.
+func TestASetIsNotPassed(t *testing.T) {
 	inBed(t, func(t *testing.T, b *bed) {
 		got := newStatuses(b)
-		calls := got.acquires(5)
-		for id := range calls {
-			calls[id].Keys = keysOf("one")
-		}
-		calls[0].Args[3] = "r" + calls[0].Args[3][1:]
-		calls[4].Set = new(transport.Set)
+		got.post(got.acquires(96)[91:]) // the server knows the scripts
+		calls := got.acquires(8)
+		of := new(transport.Set)
+		calls[0].Set, calls[1].Set = of, of
+		calls[7].Keys = calls[1].Keys
 		got.post(calls)
 		require.Equal(t, wire.Granted, got.of[0])
+		require.Equal(t, wire.Granted, got.of[1])
+		require.Equal(t, wire.Refused, got.of[7])
 	})
 }
 

@@ -197,13 +197,18 @@ func withSets(m *Master, calls []Call) (all []Call) {
 
 // grouped returns the calls of a batch with groups in place of their members. A group has releases and then acquires,
 // and comes before other acquires, which may be for what it releases. Without a group the calls keep their order.
+//
+// Several acquires of one lock are in no group. The group would pass an earlier one of them, and one that it leaves
+// would arrive a round trip after a later one.
 func grouped(n *Node, calls []Call) []Call {
 	var releases, acquires []*Call
 	var others []Call
+	of := acquiresOf(calls)
 	fits := func(c *Call, members []*Call) bool { return len(members) == 0 || c.like(members[0]) }
 	for i := range calls {
 		switch c := &calls[i]; {
-		case !c.Script.joins(c.Args) || c.Set != nil || !fits(c, releases) || !fits(c, acquires):
+		case !c.Script.joins(c.Args) || c.Set != nil || !fits(c, releases) || !fits(c, acquires),
+			of[c.Keys[0]] > 1 && c.Script.name == scripts.Acquire:
 			others = append(others, *c)
 		case c.Script.name == scripts.Release:
 			releases = append(releases, c)
@@ -230,6 +235,21 @@ func grouped(n *Node, calls []Call) []Call {
 		}
 	}
 	return others
+}
+
+// acquiresOf counts the acquires of each lock.
+func acquiresOf(calls []Call) map[string]int {
+	of := make(map[string]int)
+	for i := range calls {
+		c := &calls[i]
+		for _, member := range c.members {
+			of[member.Keys[0]]++
+		}
+		if c.Script.name == scripts.Acquire {
+			of[c.Keys[0]]++
+		}
+	}
+	return of
 }
 
 // like reports whether two calls may be members of one group: they have the same vote but for the proposal, and two
