@@ -190,7 +190,8 @@ func TestReadsOfSQLiteChangeNoDatabase(t *testing.T) {
 			require.NotErrorIs(t, err, sqlguard.ErrTransactionEnded, statement)
 		}
 		for pragma, query := range map[string]string{
-			"application_id": `PRAGMA %s.application_id`, "tables": `SELECT count(*) FROM %s.sqlite_master WHERE name = 'others'`,
+			"application_id": `PRAGMA %s.application_id`,
+			"tables":         `SELECT count(*) FROM %s.sqlite_master WHERE name = 'others'`,
 		} {
 			var left int
 			require.NoError(t, conn.QueryRowContext(t.Context(), fmt.Sprintf(query, database)).Scan(&left))

@@ -5,40 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
-
-	"github.com/seed74116694/fencelock/fencing"
 )
-
-// onlyReading runs the work of a read in tx, and returns an error if it has written.
-//
-// SQLite has no read-only transactions. Its PRAGMA query_only would refuse the write itself, but belongs to the
-// connection: database/sql rolls back and gives the connection to the next user at the moment in which the context
-// ends, and there is no statement between. So the counters decide, which leave no state behind.
-func (g *Guard) onlyReading(
-	ctx context.Context, tx marked, fences []fencing.Fence, work func(context.Context, Transaction) error,
-) error {
-	if g.dialect != SQLite {
-		return work(ctx, tx.Transaction)
-	}
-	before, err := changesOf(ctx, tx)
-	if err != nil {
-		return err
-	}
-	if err := work(ctx, tx.Transaction); err != nil {
-		return err
-	}
-	after, err := changesOf(ctx, tx)
-	if err != nil {
-		return err
-	}
-	if after != before {
-		if err := g.requireMark(ctx, tx); err != nil {
-			return err
-		}
-		return fmt.Errorf("%w: %v: rolled back", ErrReadOnly, list(fences))
-	}
-	return nil
-}
 
 // changes are the counters that show whether an SQLite connection has written: the changed rows, and, of each database
 // but temp, what does not count as a row: the version of the schema and the numbers of the user and of the application.
