@@ -163,3 +163,47 @@ func TestRiverCompletesAJobWithItsWork(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT array_agg(run) FROM deposits`).Scan(&written))
 	require.Equal(t, []int32{2}, written)
 }
+
+// A job that is not running in the attempt any more, such as one that river has rescued from a process that was paused
+// for too long, is not completed by it, and its work is rolled back.
+func TestRiverCompletesNoJobOfAnotherAttempt(t *testing.T) {
+	pool := openPool(t)
+	guard := expect.NoError(pgxguard.New()).In(t)
+	require.NoError(t, guard.Create(t.Context(), pool))
+	expect.NoError(pool.Exec(t.Context(), `CREATE TABLE deposits (run INT)`)).In(t)
+	locks := locktest.New(t)
+	changes := []string{
+		`UPDATE river_job SET state = 'retryable', scheduled_at = now()`,                          // by a rescuer
+		`UPDATE river_job SET attempt = 2, attempted_at = now()`,                                  // and then fetched again
+		`UPDATE river_job SET state = 'completed', finalized_at = now()`,                          // by another attempt
+		`UPDATE river_job SET state = 'cancelled', finalized_at = now()`, `DELETE FROM river_job`, // by somebody
+	}
+	ended, failed := make(chan error, 10), make(failures, 100)
+	submit := runRiver(t, pool, program{processes: []*rwlock.Locker{locks.Locker}, failed: failed.add},
+		func(ctx context.Context, job *river.Job[deposit]) error {
+			work := func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `INSERT INTO deposits VALUES (1)`)
+				return err
+			}
+			back := func() error {
+				_, err := pool.Exec(ctx, `UPDATE river_job
+					SET state = 'running', attempt = 1, attempted_at = $1, finalized_at = NULL`, job.AttemptedAt)
+				return err
+			}
+			for _, change := range changes {
+				_, err := pool.Exec(ctx, change)
+				if err == nil {
+					err = riverlock.Complete(ctx, pool, guard, name, job, work)
+				}
+				ended <- errors.Join(err, back())
+			}
+			return river.JobCancel(errors.New("done"))
+		})
+	submit(1)
+	for _, change := range changes {
+		require.ErrorIs(t, await(t, change, ended), riverlock.ErrTaken, change)
+	}
+	var written int
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM deposits`).Scan(&written))
+	require.Zero(t, written)
+}

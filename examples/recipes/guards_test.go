@@ -194,6 +194,39 @@ func requireGuarded(t *testing.T, db *sql.DB, guard *sqlguard.Guard, deposit dep
 	requireBalance(30)
 }
 
+// What would end GORM's transaction, or leave it, is refused.
+func TestGORMStaysInTheTransaction(t *testing.T) {
+	for _, prepare := range []bool{false, true} {
+		dsn := postgres.Database(t)
+		pool := expect.NoError(sql.Open("pgx", dsn)).In(t)
+		t.Cleanup(func() { require.NoError(t, pool.Close()) })
+		guard := expect.NoError(sqlguard.New(sqlguard.PostgreSQL)).In(t)
+		require.NoError(t, guard.Create(t.Context(), pool))
+		expect.NoError(pool.Exec(`CREATE TABLE accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL);
+			INSERT INTO accounts VALUES (7, 0)`)).In(t)
+		db := expect.NoError(gorm.Open(gormpostgres.New(gormpostgres.Config{Conn: pool}),
+			&gorm.Config{Logger: logger.Discard, PrepareStmt: prepare})).In(t)
+		for way, end := range map[string]func(tx *gorm.DB) error{
+			"Commit":     func(tx *gorm.DB) error { return tx.Commit().Error },
+			"Rollback":   func(tx *gorm.DB) error { return tx.Rollback().Error },
+			"Begin":      func(tx *gorm.DB) error { return tx.Begin().Error },
+			"DB":         func(tx *gorm.DB) error { _, err := tx.DB(); return err },
+			"Connection": func(tx *gorm.DB) error { return tx.Connection(func(*gorm.DB) error { return nil }) },
+		} {
+			f, own := fencing.Fence{Resource: way, Token: 5, Mode: fencing.Write}, errors.New("own")
+			err := gormguard.Do(t.Context(), db, guard, f, func(tx *gorm.DB) error {
+				require.NoError(t, tx.Model(&gormAccount{ID: 7}).Update("balance", 100).Error)
+				require.Error(t, end(tx), way)
+				return own
+			})
+			require.Equal(t, own, err, way)
+			var balance int64
+			require.NoError(t, pool.QueryRow(`SELECT balance FROM accounts WHERE id = 7`).Scan(&balance))
+			require.Zero(t, balance, way)
+		}
+	}
+}
+
 // postgres is the server of this run of tests.
 var postgres testpostgres.Server
 

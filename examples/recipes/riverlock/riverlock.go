@@ -4,6 +4,7 @@ package riverlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -35,9 +36,14 @@ func Exclusive(locker *rwlock.Locker, lockOf func(*rivertype.JobRow) string) riv
 		})
 }
 
+// ErrTaken reports that a job is not running in this attempt any more: it was rescued, cancelled, completed or deleted.
+// The work was rolled back.
+var ErrTaken = errors.New("riverlock: the job was taken from this attempt")
+
 // Complete runs work and completes the job in one transaction, which PostgreSQL commits only if the fence of the
-// resource is not stale. So the work of a job is done once, whatever becomes of its process or of its lock: after the
-// commit river takes no error of the job, and before it there is nothing to be undone.
+// resource is not stale, and if the job is still running in this attempt; else the error is ErrTaken. So the work of a
+// job is done once, also if its process ends or its lock is lost: after the commit river takes no error of the job, and
+// before the commit nothing is kept.
 func Complete[T river.JobArgs](ctx context.Context, pool *pgxpool.Pool, guard *pgxguard.Guard, resource string,
 	job *river.Job[T], work func(context.Context, pgx.Tx) error,
 ) error {
@@ -49,7 +55,34 @@ func Complete[T river.JobArgs](ctx context.Context, pool *pgxpool.Pool, guard *p
 		if err := work(ctx, tx); err != nil {
 			return err
 		}
+		if err := requireRunning(ctx, tx, job.JobRow); err != nil {
+			return err
+		}
 		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
 		return err
 	})
+}
+
+// requireRunning locks the row of the job until the commit. JobCompleteTx returns no error for a job that is not
+// running, and completes one that is running in another attempt.
+func requireRunning(ctx context.Context, tx pgx.Tx, job *rivertype.JobRow) error {
+	table := pgx.Identifier{"river_job"}
+	if client, err := river.ClientFromContextSafely[pgx.Tx](ctx); err == nil && client.Schema() != "" {
+		table = pgx.Identifier{client.Schema(), "river_job"}
+	}
+	var state rivertype.JobState
+	var attemptedAt *time.Time
+	err := tx.QueryRow(ctx, `SELECT state, attempted_at FROM `+table.Sanitize()+` WHERE id = $1 FOR UPDATE`, job.ID).
+		Scan(&state, &attemptedAt)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("%w: job %d is deleted", ErrTaken, job.ID)
+	case err != nil:
+		return err
+	case state != rivertype.JobStateRunning:
+		return fmt.Errorf("%w: job %d is %s", ErrTaken, job.ID, state)
+	case job.AttemptedAt == nil || attemptedAt == nil || !attemptedAt.Equal(*job.AttemptedAt):
+		return fmt.Errorf("%w: job %d is running in another attempt", ErrTaken, job.ID)
+	}
+	return nil
 }
