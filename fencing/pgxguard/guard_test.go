@@ -438,6 +438,36 @@ func TestWorkThatFailsAfterTheEndOfItsTransaction(t *testing.T) {
 	}
 }
 
+// The statement of sqlguard in a batch on a pool: after a refusal nothing of the batch is carried out.
+func TestStatementInABatch(t *testing.T) {
+	b := newBank(t)
+	guard := expect.NoError(sqlguard.New(sqlguard.PostgreSQL)).In(t)
+	for name, mode := range modes {
+		pool := connect(t, b.dsn, mode)
+		for _, c := range []struct {
+			fence    fencing.Fence
+			accepted bool
+		}{
+			{write(name, 5), true}, {write(name, 5), true}, {read(name, 7), true}, {read(name, 7), true},
+			{write(name, 6), false}, {write(name, 8), true}, {read(name, 7), false},
+		} {
+			query, args, err := guard.Statement(c.fence)
+			require.NoError(t, err)
+			before := b.balances()
+			batch := new(pgx.Batch)
+			batch.Queue(query, args...)
+			batch.Queue(`UPDATE accounts SET balance = balance + 1 WHERE id = 7`)
+			err = guard.StatementError(c.fence, pool.SendBatch(t.Context(), batch).Close())
+			require.Equal(t, c.accepted, err == nil, "%s, %v: %v", name, c.fence, err)
+			require.Equal(t, !c.accepted, errors.Is(err, fencing.ErrStale), "%s, %v: %v", name, c.fence, err)
+			require.Equal(t, c.accepted, before != b.balances(), "%s, %v", name, c.fence)
+		}
+	}
+	_, err := b.pool.Exec(t.Context(), `SELECT CAST('other' || count(*) AS BIGINT) FROM accounts`)
+	require.Equal(t, err, guard.StatementError(write("a", 1), err))
+	require.NotErrorIs(t, err, fencing.ErrStale)
+}
+
 func TestNested(t *testing.T) {
 	b := newBank(t)
 	require.NoError(t, b.guard.Do(t.Context(), b.pool, write("a", 5), func(ctx context.Context, tx pgx.Tx) error {

@@ -24,8 +24,8 @@ func ExampleGuard_Schema() {
 	// ) WITH (fillfactor = 50)
 }
 
-// For a handle that is not one of database/sql: run the statement first in the
-// transaction, and roll back if it changed no row.
+// For a handle that is not one of database/sql, such as a pgx.Batch: if the fence is refused, the statement fails, and
+// so do the statements after it.
 func ExampleGuard_Statement() {
 	guard, err := sqlguard.New(sqlguard.PostgreSQL)
 	if err != nil {
@@ -40,9 +40,13 @@ func ExampleGuard_Statement() {
 	fmt.Println(query)
 	fmt.Printf("%s %d\n", args...)
 	// Output:
+	// WITH claim AS (
 	// INSERT INTO "fencelock_guard" AS guard (resource, max_write, max_read) VALUES ($1, $2, 0)
 	// ON CONFLICT (resource) DO UPDATE SET max_write = excluded.max_write
 	// WHERE guard.max_write <= excluded.max_write AND guard.max_read <= excluded.max_write
+	// RETURNING 1)
+	// SELECT CASE count(*)
+	// WHEN 0 THEN CAST('fencelock stale token, rows that it changed ' || count(*) AS BIGINT) ELSE 1 END FROM claim
 	// accounts/7 42
 }
 

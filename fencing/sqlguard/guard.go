@@ -62,6 +62,7 @@ func newStatements(d Dialect, table string) statements {
 	case PostgreSQL:
 		s.claimMarking = byMode{compiled(markingClaimRead), compiled(markingClaimWrite)}
 		s.recheck = compiled(markingRegisters)
+		s.claimOrFail = byMode{compiled(failingClaimRead), compiled(failingClaimWrite)}
 	case MySQL:
 		s.claim = byMode{compiled(duplicateClaimRead), compiled(duplicateClaimWrite)}
 		s.claimPresent = byMode{compiled(presentClaimRead), compiled(presentClaimWrite)}
@@ -173,9 +174,14 @@ func (g *Guard) refuseNested(ctx context.Context, handle Session, resource strin
 	return nil
 }
 
-// Statement returns the statement of [Guard.Claim], for handles outside database/sql, such as a pgx.Tx or pgx.Batch. In
-// PostgreSQL and SQLite f is accepted if it changed a row; in MySQL if the insert id in its reply, less one, is in the
-// range from 0 to the token. Any other result, including MySQL's insert id 0, is a refusal.
+// Statement returns a statement that claims f as [Guard.Claim] does, for handles outside database/sql.
+//
+// In PostgreSQL it fails if f is refused, and [Guard.StatementError] names the error. So it can be the first statement
+// of a pgx.Batch, in a transaction or on a pool: after a refusal nothing of the batch is carried out.
+//
+// In SQLite f is accepted if the statement has changed a row. In MySQL f is accepted if the insert id in the reply,
+// less one, is in the range from 0 to the token. Any other result, including MySQL's insert id 0, is a refusal. There a
+// refusal is no error: use the statement in a transaction, and read its answer before the next statement is sent.
 func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error) {
 	if err := g.refuseZero(); err != nil {
 		return "", nil, err
@@ -183,8 +189,24 @@ func (g *Guard) Statement(f fencing.Fence) (query string, args []any, err error)
 	if err := f.Validate(); err != nil {
 		return "", nil, err
 	}
-	s := g.statements.claim.of(f.Mode)
+	claim := g.statements.claim
+	if g.dialect == PostgreSQL {
+		claim = g.statements.claimOrFail
+	}
+	s := claim.of(f.Mode)
 	return s.text, s.args(arguments{fence: f}), nil
+}
+
+// invalidText is the SQLSTATE of a text that is no number.
+const invalidText = "22P02"
+
+// StatementError returns the error of [Guard.Statement] in PostgreSQL, or of the batch that it was in, so that it
+// matches [fencing.ErrStale] if f was refused. Any other error is returned as it is.
+func (g *Guard) StatementError(f fencing.Fence, err error) error {
+	if sqlState(err) == invalidText && strings.Contains(err.Error(), refusalText) {
+		return fmt.Errorf("%w: %v: %w", fencing.ErrStale, f, err)
+	}
+	return err
 }
 
 // Seen returns the registers of a resource, zero if it was never claimed.

@@ -59,6 +59,8 @@ type statements struct {
 	// claimMarking is PostgreSQL's claim as the first statement of Do's transaction: it marks the transaction and bounds
 	// how long it may be idle. The other databases have no such limit for a transaction.
 	claimMarking byMode
+	// claimOrFail is PostgreSQL's claim that fails if the fence is refused.
+	claimOrFail byMode
 	// claimPresent is MySQL's claim of a row that exists: it inserts none, and then its answer is no verdict.
 	claimPresent byMode
 }
@@ -97,6 +99,22 @@ WHERE guard.max_write <= excluded.max_write AND guard.max_read <= excluded.max_w
 	conflictDerive = `INSERT INTO {table} AS guard (resource, max_write, max_read) VALUES (:resource, 0, 0)
 ON CONFLICT (resource) DO UPDATE SET max_read = guard.max_read
 WHERE guard.max_write <= :token`
+)
+
+// A batch is sent as a whole, and a claim that changes no row would not keep the statements after it from being carried
+// out. One that fails does. The cast depends on the count, or the planner would make it, and fail, before the claim.
+const (
+	failingClaimRead  = claimAs + conflictClaimRead + orFail
+	failingClaimWrite = claimAs + conflictClaimWrite + orFail
+
+	claimAs = `WITH claim AS (
+`
+	orFail = `
+RETURNING 1)
+SELECT CASE count(*)
+WHEN 0 THEN CAST('` + refusalText + ` ' || count(*) AS BIGINT) ELSE 1 END FROM claim`
+
+	refusalText = "fencelock stale token, rows that it changed"
 )
 
 // One more statement would cost a round trip, so the check itself makes the settings that end with its transaction (the

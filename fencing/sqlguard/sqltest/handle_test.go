@@ -59,7 +59,11 @@ func TestStatementTellsItsVerdict(t *testing.T) {
 			query, args, err := guard.Statement(c.fence)
 			require.NoError(t, err)
 			result, err := db.Exec(query, args...)
-			require.NoError(t, err)
+			if store.Dialect == sqlguard.PostgreSQL && !c.accepted {
+				require.ErrorIs(t, guard.StatementError(c.fence, err), fencing.ErrStale)
+				continue
+			}
+			require.NoError(t, guard.StatementError(c.fence, err))
 			verdict, want := result.RowsAffected, int64(1)
 			if store.Dialect == sqlguard.MySQL {
 				verdict, want = result.LastInsertId, int64(c.fence.Token)+1
@@ -109,15 +113,14 @@ func TestStatementsThatTheGuardAdds(t *testing.T) {
 		require.Equal(t, []string{"begin isolation level read committed", "claim", `SELECT 1`, look, "commit"}, texts)
 
 		f = read("a", token)
-		claim, _, err := guard.Statement(f)
-		require.NoError(t, err)
+		texts = sentBy(func() error { return guard.Do(t.Context(), db, f, send(`SELECT 1`)) })
+		require.Contains(t, texts[0], `INSERT INTO "fencelock_guard"`)
 		require.Equal(t, []string{
-			claim, // in its own transaction
 			"begin isolation level repeatable read read only",
 			`SELECT max_write, max_read FROM "fencelock_guard" WHERE resource = $1` +
 				` AND set_config('fencelock.mark', $2::text, true) = $2::text`,
 			`SELECT 1`, look, "commit",
-		}, sentBy(func() error { return guard.Do(t.Context(), db, f, send(`SELECT 1`)) }))
+		}, texts[1:], "after the claim, in its own transaction")
 
 		require.Len(t, sentBy(func() error { return guard.Claim(t.Context(), db, f) }), 1)
 		require.Len(t, sentBy(func() error { return guard.Derive(t.Context(), db, f) }), 1)
