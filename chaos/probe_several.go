@@ -235,7 +235,9 @@ func (p *probe) nestInLost() {
 // sent returns the context of a process that a section calls.
 func sent(ctx, section context.Context) context.Context {
 	carrier := fencing.MapCarrier{}
-	fencing.Inject(section, carrier)
+	if err := fencing.Inject(section, carrier); err != nil {
+		panic(err)
+	}
 	ctx, err := fencing.Extract(ctx, carrier)
 	if err != nil {
 		panic(err)

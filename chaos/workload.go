@@ -312,7 +312,9 @@ func (c *client) askPartner(ctx context.Context, name string, write bool) {
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(c.w.cfg.TTL))
 	request := joinRequest{Name: name, Write: write, Fence: map[string][]string{}}
-	fencing.Inject(ctx, fencing.MapCarrier(request.Fence))
+	if fencing.Inject(ctx, fencing.MapCarrier(request.Fence)) != nil {
+		return
+	}
 	if json.NewEncoder(conn).Encode(request) == nil {
 		var reply joinReply
 		_ = json.NewDecoder(conn).Decode(&reply)

@@ -3,6 +3,7 @@ package fencing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -29,33 +30,54 @@ func (m MapCarrier) Add(key, value string) {
 
 // Inject adds each fence of ctx to c as a value of [HeaderName], and the owner of ctx as a value of [OwnerHeaderName].
 // A fence that c already carries, in any valid encoding, is not added again: injecting twice is harmless, and so is a
-// proxy that copies the header and injects as well. If c carries a different fence of the same resource, both are sent,
-// and the receiver refuses them. A fence that does not pass [Fence.Validate] is left out: the receiver finds it
-// missing.
-func Inject(ctx context.Context, c Carrier) {
+// proxy that copies the header and injects as well. If c carries a different fence of the same resource, c then has
+// both. A fence that does not pass [Fence.Validate] is left out: the receiver finds it missing.
+//
+// The error is the one with which [Extract] refuses what c carries then, a [*MalformedError]: do not send it. If there
+// are more fences than a message may have, name those that the receiver needs with [Only], and begin with a new c.
+func Inject(ctx context.Context, c Carrier) error {
+	copied := len(c.Values(HeaderName)) > 0
 	present := carried(c)
 	for f := range All(ctx) {
 		if f.Validate() == nil && !slices.Contains(present, f) {
 			c.Add(HeaderName, FormatHeader(f))
 		}
 	}
-	injectOwner(ctx, c)
+	values := c.Values(HeaderName)
+	if err := sendable(values, copied); err != nil {
+		return fmt.Errorf("fencing: the receiver would refuse these %d fences, name those that it needs with Only: %w",
+			len(values), err)
+	}
+	return injectOwner(ctx, c)
+}
+
+// sendable refuses what ParseHeader does. Values of Inject alone are one valid fence each, of different resources.
+func sendable(values []string, copied bool) error {
+	if copied {
+		_, err := ParseHeader(values)
+		return err
+	}
+	if len(values) > maxFences {
+		return tooMany(values[maxFences])
+	}
+	return checkSize(values)
 }
 
 // injectOwner adds the owner of ctx to c, unless c carries it already. A different owner in c is not replaced: the
 // receiver refuses the two.
-func injectOwner(ctx context.Context, c Carrier) {
-	owner := OwnerFromContext(ctx)
-	if owner == nil {
-		return
+func injectOwner(ctx context.Context, c Carrier) error {
+	present, err := parseOwner(c.Values(OwnerHeaderName))
+	if owner := OwnerFromContext(ctx); owner != nil {
+		text := strings.ToUpper(owner.String())
+		if isOwner(text) && (err != nil || string(present) != text) {
+			c.Add(OwnerHeaderName, `"`+text+`"`)
+			_, err = parseOwner(c.Values(OwnerHeaderName))
+		}
 	}
-	text := strings.ToUpper(owner.String())
-	if !isOwner(text) {
-		return
+	if err != nil {
+		return fmt.Errorf("fencing: the receiver would refuse this owner: %w", err)
 	}
-	if present, err := parseOwner(c.Values(OwnerHeaderName)); err != nil || string(present) != text {
-		c.Add(OwnerHeaderName, `"`+text+`"`)
-	}
+	return nil
 }
 
 // carried returns the fences of c that can be parsed.

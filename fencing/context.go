@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -59,6 +60,26 @@ func All(ctx context.Context) iter.Seq[Fence] {
 			}
 		}
 	}
+}
+
+// Only returns a context that carries those fences of ctx that are of the named resources, and everything else of ctx.
+// It is for a call whose receiver needs no other ones, since a message has limits: see [ParseHeader].
+//
+//	req = req.WithContext(fencing.Only(ctx, "accounts/3"))
+//
+// A resource of which ctx carries no fence is left out.
+func Only(ctx context.Context, resources ...string) context.Context {
+	var kept []*link // the innermost first
+	for l := innermost(ctx); l != nil; l = l.outer {
+		if slices.Contains(resources, l.resource) {
+			kept = append(kept, l)
+		}
+	}
+	var chain *link
+	for _, l := range slices.Backward(kept) {
+		chain = &link{resource: l.resource, source: l.source, outer: chain}
+	}
+	return context.WithValue(ctx, contextKey{}, chain)
 }
 
 type contextKey struct{}

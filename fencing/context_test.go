@@ -198,7 +198,7 @@ func TestInjectBesideWhatAProxyHasCopied(t *testing.T) {
 			header := http.Header{fencing.HeaderName: values}
 			ctx := expect.NoError(fencing.Extract(t.Context(), header)).In(t)
 			sent := header.Clone()
-			fencing.Inject(ctx, sent)
+			require.NoError(t, fencing.Inject(ctx, sent))
 			require.Equal(t, header, sent, "nothing is added")
 			there := expect.NoError(fencing.Extract(t.Context(), sent)).In(t)
 			require.Equal(t, slices.Collect(fencing.All(ctx)), slices.Collect(fencing.All(there)))
@@ -215,7 +215,7 @@ func TestInjectAddsToWhatItCannotRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			header := http.Header{fencing.HeaderName: {value}}
-			fencing.Inject(ctx, header)
+			require.ErrorIs(t, fencing.Inject(ctx, header), fencing.ErrMalformed)
 			require.Equal(t, []string{value, `"17";lock="a";mode=write`}, header.Values(fencing.HeaderName))
 			_, err := fencing.Extract(t.Context(), header)
 			require.ErrorIs(t, err, fencing.ErrMalformed, "the receiver does not choose")
@@ -315,8 +315,8 @@ func TestInjectExtract(t *testing.T) {
 		"MapCarrier":  fencing.MapCarrier{},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fencing.Inject(ctx, carrier)
-			fencing.Inject(ctx, carrier)
+			require.NoError(t, fencing.Inject(ctx, carrier))
+			require.NoError(t, fencing.Inject(ctx, carrier))
 			require.Len(t, carrier.Values("fencing-token"), len(fences), "injecting twice adds nothing")
 			joined.Set(fencing.HeaderName, strings.Join(carrier.Values(fencing.HeaderName), ", "))
 
@@ -330,7 +330,7 @@ func TestInjectLeavesOutWhatIsInvalid(t *testing.T) {
 	ctx := fencing.NewContext(t.Context(), write("a", 0))
 	ctx = fencing.NewContext(ctx, write("", 1))
 	header := make(http.Header)
-	fencing.Inject(ctx, header)
+	require.NoError(t, fencing.Inject(ctx, header))
 	require.Empty(t, header)
 }
 
@@ -459,7 +459,7 @@ func requireRoundTrip(t *testing.T, ctx context.Context) {
 	t.Helper()
 	want := slices.Collect(fencing.All(ctx))
 	carrier := fencing.MapCarrier{}
-	fencing.Inject(ctx, carrier)
+	require.NoError(t, fencing.Inject(ctx, carrier))
 	again := expect.NoError(fencing.Extract(context.Background(), carrier)).In(t)
 	require.Equal(t, want, slices.Collect(fencing.All(again)))
 	for _, f := range want {

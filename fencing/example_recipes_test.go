@@ -15,10 +15,13 @@ type message struct {
 }
 
 // publish sends the fences of ctx along with the message.
-func publish(ctx context.Context, log chan<- message, body string) {
+func publish(ctx context.Context, log chan<- message, body string) error {
 	m := message{headers: map[string][]string{}, body: body}
-	fencing.Inject(ctx, fencing.MapCarrier(m.headers))
+	if err := fencing.Inject(ctx, fencing.MapCarrier(m.headers)); err != nil {
+		return err // no consumer would take it
+	}
 	log <- m
+	return nil
 }
 
 // consume applies the messages in the order of the log, and drops what is stale.
@@ -50,15 +53,18 @@ func Example_messages() {
 		return fencing.NewContext(context.Background(),
 			fencing.Fence{Resource: "orders/42", Token: token, Mode: fencing.Write})
 	}
-	publish(holder(17), log, "paid")
-	publish(holder(18), log, "shipped")
-	publish(holder(17), log, "cancelled") // late: this holder was paused
+	err := errors.Join(
+		publish(holder(17), log, "paid"),
+		publish(holder(18), log, "shipped"),
+		publish(holder(17), log, "cancelled")) // late: this holder was paused
 	close(log)
+	fmt.Println(err)
 
 	var guard fencing.Watermark
-	err := consume(context.Background(), log, &guard, func(body string) { fmt.Println(body) })
+	err = consume(context.Background(), log, &guard, func(body string) { fmt.Println(body) })
 	fmt.Println(err)
 	// Output:
+	// <nil>
 	// paid
 	// shipped
 	// <nil>

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"net/http"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -94,6 +95,24 @@ func ExampleAll() {
 	// write "orders/42" token 17
 }
 
+// A batch holds the locks of many accounts, and calls a service about one of them.
+func ExampleOnly() {
+	batch := context.Background()
+	for account := range 100 {
+		batch = fencing.NewContext(batch,
+			fencing.Fence{Resource: fmt.Sprint("accounts/", account), Token: 17, Mode: fencing.Write})
+	}
+	err := fencing.Inject(batch, make(http.Header))
+	fmt.Println(errors.Is(err, fencing.ErrMalformed))
+
+	header := make(http.Header)
+	err = fencing.Inject(fencing.Only(batch, "accounts/3"), header)
+	fmt.Println(header, err)
+	// Output:
+	// true
+	// map[Fencing-Token:["17";lock="accounts/3";mode=write]] <nil>
+}
+
 // hold stands for a lease: its fence changes when it is upgraded.
 type hold struct{ fence fencing.Fence }
 
@@ -115,7 +134,9 @@ func ExampleInject() {
 		fencing.Fence{Resource: "orders/42", Token: 17, Mode: fencing.Write})
 
 	header := make(http.Header) // of a request that is sent
-	fencing.Inject(ctx, header)
+	if err := fencing.Inject(ctx, header); err != nil {
+		log.Fatal(err)
+	}
 	fmt.Println(header)
 
 	received, err := fencing.Extract(context.Background(), header)
@@ -131,7 +152,9 @@ func ExampleMapCarrier() {
 	metadata := map[string][]string{}
 	ctx := fencing.NewContext(context.Background(),
 		fencing.Fence{Resource: "orders/42", Token: 17, Mode: fencing.Write})
-	fencing.Inject(ctx, fencing.MapCarrier(metadata))
+	if err := fencing.Inject(ctx, fencing.MapCarrier(metadata)); err != nil {
+		log.Fatal(err)
+	}
 	fmt.Println(metadata)
 	// Output: map[fencing-token:["17";lock="orders/42";mode=write]]
 }

@@ -59,10 +59,14 @@ func ParseHeader(values []string) ([]Fence, error) {
 			}
 		}
 		if count += len(members); count > maxFences {
-			return nil, malformed("header", v, fmt.Sprintf("more than the limit of %d fences", maxFences))
+			return nil, tooMany(v)
 		}
 	}
 	return fences, nil
+}
+
+func tooMany(value string) error {
+	return malformed("header", value, fmt.Sprintf("more than the limit of %d fences", maxFences))
 }
 
 func checkSize(values []string) error {

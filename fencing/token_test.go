@@ -248,27 +248,27 @@ func (n named) String() string { return string(n) }
 func TestOwnerTravelsBesideTheFence(t *testing.T) {
 	ctx := fencing.NewContext(fencing.NewOwnerContext(t.Context(), named(ulid)), write("a", 17))
 	carrier := fencing.MapCarrier{}
-	fencing.Inject(ctx, carrier)
-	fencing.Inject(ctx, carrier)
+	require.NoError(t, fencing.Inject(ctx, carrier))
+	require.NoError(t, fencing.Inject(ctx, carrier))
 	require.Equal(t, []string{`"` + ulid + `"`}, carrier.Values("fencing-owner"), "injecting twice adds nothing")
 	there := expect.NoError(fencing.Extract(t.Context(), carrier)).In(t)
 	require.Equal(t, ulid, fencing.OwnerFromContext(there).String())
 
 	next := fencing.MapCarrier{"fencing-owner": {`"` + strings.ToLower(ulid) + `"`}}
-	fencing.Inject(there, next)
+	require.NoError(t, fencing.Inject(there, next))
 	require.Len(t, next.Values("fencing-owner"), 1, "a proxy that copies the header and injects as well")
 }
 
 func TestNoOwnerIsSent(t *testing.T) {
 	for _, owner := range []string{"", "somebody", strings.Repeat("0", 26)} {
 		header := make(http.Header)
-		fencing.Inject(fencing.NewOwnerContext(t.Context(), named(owner)), header)
+		require.NoError(t, fencing.Inject(fencing.NewOwnerContext(t.Context(), named(owner)), header))
 		require.Empty(t, header, owner)
 	}
 	require.Nil(t, fencing.OwnerFromContext(t.Context()))
 	inner := fencing.NewOwnerContext(fencing.NewOwnerContext(t.Context(), named(ulid)), named(""))
 	header := make(http.Header)
-	fencing.Inject(inner, header)
+	require.NoError(t, fencing.Inject(inner, header))
 	require.Empty(t, header, "the innermost says that there is none")
 }
 
@@ -334,7 +334,7 @@ func FuzzExtractOwner(f *testing.F) {
 			return
 		}
 		carrier := fencing.MapCarrier{}
-		fencing.Inject(ctx, carrier)
+		require.NoError(t, fencing.Inject(ctx, carrier))
 		again := expect.NoError(fencing.Extract(context.Background(), carrier)).In(t)
 		require.Equal(t, owner, fencing.OwnerFromContext(again))
 	})

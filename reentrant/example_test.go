@@ -176,7 +176,10 @@ func ExampleLocker_Do_anotherProcess() {
 	}
 	work := hold.Context(ctx)
 	message := fencing.MapCarrier{}
-	fencing.Inject(work, message) // the fence and the owner; the transports of httpfence and grpcfence do it
+	// The fence and the owner; the transports of httpfence and grpcfence do it.
+	if err := fencing.Inject(work, message); err != nil {
+		log.Fatal(err)
+	}
 
 	process2 := func(message fencing.MapCarrier) error {
 		remote, stop := connect(s)

@@ -220,6 +220,32 @@ func TestClientSendsFencesAndOwner(t *testing.T) {
 	}
 }
 
+// A batch holds the locks of many orders, and calls the service about one of them.
+func TestClientRefusesWhatTheServiceWould(t *testing.T) {
+	var guard fencing.Watermark
+	for kind, call := range calls {
+		t.Run(kind, func(t *testing.T) {
+			served := 0
+			client := serve(t, &service{check: func(context.Context) error { served++; return nil }},
+				guarded(&guard, fencing.Write)...)
+			ctx := fencing.NewContext(t.Context(), fence(fencing.Write, 20))
+			for i := range 63 {
+				ctx = fencing.NewContext(ctx, fencing.Fence{Resource: fmt.Sprint(i), Token: 17, Mode: fencing.Write})
+			}
+			require.NoError(t, call(ctx, client), "64 fences")
+			ctx = fencing.NewContext(ctx, fencing.Fence{Resource: "one more", Token: 17, Mode: fencing.Write})
+			err := call(ctx, client)
+			require.ErrorIs(t, err, fencing.ErrMalformed)
+			require.ErrorContains(t, err, "65 fences")
+			require.Equal(t, codes.InvalidArgument, status.Code(err))
+			require.Equal(t, err, grpcfence.FromStatus(err))
+			require.Equal(t, 1, served)
+			require.NoError(t, call(fencing.Only(ctx, "orders/42"), client))
+			require.Equal(t, 2, served)
+		})
+	}
+}
+
 func TestToStatus(t *testing.T) {
 	stale := &fencing.StaleError{Resource: "orders/42", Got: 17, Seen: 18}
 	lost := &fencing.LostError{Resource: "orders/42", Token: 17, Reason: "expired"}

@@ -227,6 +227,58 @@ func TestTransportSendsFencesAndOwner(t *testing.T) {
 	require.Equal(t, "1", sent.Header.Get("X-Own"))
 }
 
+// A batch holds the locks of many accounts, and calls the service about one of them.
+func TestTransportRefusesWhatTheServiceWould(t *testing.T) {
+	var guard fencing.Watermark
+	served := 0
+	handler := httpfence.Guarded(&guard, byPath, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
+	transport := &httpfence.Transport{Base: roundTripFunc(func(r *http.Request) (*http.Response, error) {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, r)
+		return answer.Result(), nil
+	})}
+	for _, n := range []int{64, 65, 300} {
+		ctx := t.Context()
+		for i := range n {
+			ctx = fencing.NewContext(ctx, fence(fencing.Write, fmt.Sprint("account", i), 17))
+		}
+		send := func(ctx context.Context) (*http.Response, *closing, error) {
+			body := &closing{Reader: strings.NewReader("deposit")}
+			req := expect.NoError(http.NewRequestWithContext(ctx, "POST", "http://accounts.test/account3", body)).In(t)
+			resp, err := transport.RoundTrip(req)
+			require.Empty(t, req.Header)
+			return resp, body, err
+		}
+		served = 0
+		resp, body, err := send(ctx)
+		if n == 64 {
+			require.NoError(t, err)
+			require.Equal(t, 200, resp.StatusCode)
+			continue
+		}
+		require.ErrorIs(t, err, fencing.ErrMalformed)
+		require.ErrorContains(t, err, fmt.Sprintf("%d fences", n))
+		require.ErrorContains(t, err, "Only")
+		require.True(t, body.closed, "as every RoundTripper has to")
+		require.Zero(t, served)
+
+		resp, _, err = send(fencing.Only(ctx, "account3"))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, 1, served)
+	}
+}
+
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}
+
 // text is a fmt.Stringer of its own text.
 type text string
 

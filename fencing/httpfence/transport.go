@@ -18,20 +18,27 @@ type Transport struct {
 
 var _ http.RoundTripper = (*Transport)(nil)
 
-// RoundTrip implements [http.RoundTripper]; req itself is not changed.
+// RoundTrip implements [http.RoundTripper]; req itself is not changed. What its receiver would refuse, such as more
+// fences than a message may have, is not sent: the error is that of [fencing.Inject].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	base := t.Base
 	if base == nil {
 		base = http.DefaultTransport
 	}
 	extra := make(http.Header)
-	fencing.Inject(req.Context(), extra)
-	if len(extra) > 0 {
+	err := fencing.Inject(req.Context(), extra)
+	if len(extra) > 0 && err == nil {
 		req = req.Clone(req.Context())
 		if req.Header == nil {
 			req.Header = make(http.Header)
 		}
-		fencing.Inject(req.Context(), req.Header) // Inject does not repeat existing values
+		err = fencing.Inject(req.Context(), req.Header) // it does not repeat existing values
+	}
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close() // as every RoundTripper has to
+		}
+		return nil, err
 	}
 	return base.RoundTrip(req)
 }
