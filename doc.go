@@ -13,13 +13,14 @@
 //	locker.RWMutex(name)               a sync.RWMutex across processes
 //	reentrant.New(locker)              sections that nest along a call chain
 //	redlock.New(masters)               the same locker over a quorum of independent masters
+//	ticks                              a job once per tick, in one of many processes
 //	fencing                            the service that stores the data and checks tokens
 //
 // Package lockdebug serves a page about the locks of one process.
 //
-// Every form but the last ends in a lease of package rwlock. The context given to an acquisition bounds only the wait.
-// The work runs under the lease's own context, which carries the fence and is cancelled, with the cause, when the lease
-// ends. Do passes that context to its function.
+// Every form but the last two ends in a lease of package rwlock. The context given to an acquisition bounds only the
+// wait. The work runs under the lease's own context, which carries the fence and is cancelled, with the cause, when the
+// lease ends. Do passes that context to its function.
 //
 // # What is promised
 //

@@ -124,8 +124,8 @@ func TestALateGrantConfirmsNoRenewal(t *testing.T) {
 }
 
 // At each tick processes whose clocks agree ask at the same moment. Each gets the master that is next to it, and then
-// all single attempts are refused. The recipe of docs/integrations.md waits in the queue, for less than the minimum hold:
-// no tick is missed, and none runs twice.
+// all single attempts are refused. The recipe of docs/integrations.md waits in the queue, for less than the minimum
+// hold: no tick is missed, and none runs twice.
 func TestOncePerTick(t *testing.T) {
 	for _, masters := range testredis.Few([]int{3}, []int{3, 5}) {
 		for _, way := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond} {

@@ -90,8 +90,8 @@ func schedule(ctx context.Context, clock func() time.Time, tick func(time.Time))
 }
 
 // Processes whose clocks are seconds apart are killed and started again, paused, and lose their connections. No tick
-// runs twice. A tick that was claimed runs, or its process was killed. A tick that was asked for was claimed, or a later
-// one before it.
+// runs twice. A tick that was claimed runs, or its process was killed. A tick that was asked for was claimed, or a
+// later one before it.
 func TestProcessesThatFail(t *testing.T) {
 	testredis.Require(t)
 	for _, how := range []string{"every", "own"} {
@@ -244,7 +244,7 @@ func (j *judge) verdict(how string) {
 	died := 0
 	for tick, process := range claims {
 		if j.runs[tick] == 0 {
-			require.True(j, j.killed[process], "the tick %s was claimed by %s, which was not killed, and did not run", tick, process)
+			require.True(j, j.killed[process], "%s claimed the tick %s, was not killed, and did not run it", process, tick)
 			died++
 		}
 	}

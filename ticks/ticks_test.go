@@ -103,7 +103,8 @@ func testOneProcessRunsATick(t *testing.T, client rueidis.Client) {
 		require.EqualValues(t, 1, ran.Load(), job)
 	}
 	own := errors.New("own")
-	ran, err := newTicks(t, client).Do(t.Context(), "mail", due.Add(time.Microsecond), func(context.Context) error { return own })
+	fails := func(context.Context) error { return own }
+	ran, err := newTicks(t, client).Do(t.Context(), "mail", due.Add(time.Microsecond), fails)
 	require.True(t, ran)
 	require.Equal(t, own, err, "nothing is added to the error of the work")
 	ran, err = newTicks(t, client).Do(t.Context(), "mail", due.Add(time.Microsecond), nothing)

@@ -4,9 +4,9 @@
 -- ARGV   the arguments of the access, then the token of each fence, then their modes, one letter for each fence, then
 --        the registers' TTL in ms, 0 for none
 --        mode: r reads, w writes, d stores data that was derived from a read
--- Reply  accepted {1, the access's reply or nil}, the reply of the condition {1, reply}, refused {0, the token that refused it, the number of its fence},
---        refused because a register that is not there may have been evicted {2, maxmemory-policy, the number of its
---        fence}
+-- Reply  accepted {1, the access's reply or nil}, ended by the condition {1, its reply}, refused {0, the token that
+--        refused it, the number of its fence}, refused because a register that is not there may have been evicted
+--        {2, maxmemory-policy, the number of its fence}
 -- Twice  the checks have the same result: an equal token passes and a register never decreases; a repeated
 --        access is as harmless as it is without the guard
 -- Cost   for each fence: HMGET; HSET where the register rises; PERSIST, or PEXPIRE where there is a TTL; once: INFO

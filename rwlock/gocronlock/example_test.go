@@ -1,6 +1,7 @@
 package gocronlock_test
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -8,11 +9,54 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
 	"github.com/seed74116694/fencelock/rwlock/gocronlock"
+	"github.com/seed74116694/fencelock/ticks"
 )
 
-// A job that one of many processes runs at each tick. Each process does the same.
+// A job that one of many processes runs at each tick, claimed by the time at which it is due.
+func ExampleTask() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := rwlock.Dial(server.Addr(), rueidis.ClientOption{})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	t, err := ticks.New(client)
+	if err != nil {
+		panic(err)
+	}
+
+	ran := make(chan string, 2)
+	scheduler, err := gocron.NewScheduler()
+	if err != nil {
+		panic(err)
+	}
+	due := func(now time.Time) time.Time { return now.Truncate(time.Hour) } // of the example: it starts at any time
+	report := func(ctx context.Context) error {
+		_, err := fencing.Require(ctx, "ticks/report")
+		ran <- "report"
+		return err
+	}
+	_, err = scheduler.NewJob(gocron.DurationJob(time.Hour), gocronlock.Task(t, "report", due, report),
+		gocron.WithStartAt(gocron.WithStartImmediately()))
+	if err != nil {
+		panic(err)
+	}
+	scheduler.Start()
+	fmt.Println(<-ran)
+	fmt.Println(scheduler.Shutdown())
+	// Output:
+	// report
+	// <nil>
+}
+
+// The same by a lock. Each process does the same.
 func Example() {
 	server, err := miniredis.Run()
 	if err != nil {

@@ -1,11 +1,11 @@
 // Package gocronlock lets gocron run jobs in one of many processes. [Task] is a gocron.Task: each tick of a job runs
-// once, claimed in Redis by the time at which it is due, and its work has a fence. [Locker] is a gocron.Locker, which does
-// that by a lock that stays taken for a part of the period, also over a quorum. [Elector] is a gocron.Elector: one
+// once, claimed in Redis by the time at which it is due, and its work has a fence. [Locker] is a gocron.Locker, which
+// does that by a lock that stays taken for a part of the period, also over a quorum. [Elector] is a gocron.Elector: one
 // process runs all jobs. The package is a separate module, so that only its users depend on gocron.
 //
 // To a job under a Locker or an Elector gocron gives a context of its own, which carries no fence and does not end with
-// the lock. It also drops the error of Unlock: a loss shows in the log, the Trace and the Stats of the locker only. A job
-// with writes that must not come late is a Task.
+// the lock. It also drops the error of Unlock: a loss shows in the log, the Trace and the Stats of the locker only. A
+// job with writes that must not come late is a Task.
 package gocronlock
 
 import (
@@ -20,9 +20,9 @@ import (
 	"github.com/seed74116694/fencelock/ticks"
 )
 
-// Task returns a task for Scheduler.NewJob of each process: at each tick it claims the tick by [ticks.Ticks.Do], and the
-// first process does the work. gocron does not say when the tick was due, so due makes it of the time at which the job
-// starts: time.Now().Round(period), or ticks.Nearest of a calendar. The errors of Do go to the job's listeners of
+// Task returns a task for Scheduler.NewJob of each process: at each tick it claims the tick by [ticks.Ticks.Do], and
+// the first process does the work. gocron does not say when the tick was due, so due makes it of the time at which the
+// job starts: time.Now().Round(period), or ticks.Nearest of a calendar. The errors of Do go to the job's listeners of
 // AfterJobRunsWithError. name is that of the job in Redis. No locker or elector is needed.
 func Task(
 	t *ticks.Ticks, name string, due func(now time.Time) time.Time, work func(context.Context) error,
@@ -54,13 +54,13 @@ type Locker struct {
 // the clocks and the period of the job without that difference; half of the period is a good value. It must be 100 ms
 // to 24 h. Jobs with very different periods need a Locker each.
 //
-// A process waits for the lock for half of minHold, at most for 1 s, so that no wait is longer than the lock stays taken.
-// What is left of minHold is the difference of the clocks that it bears. Over a quorum the wait must be longer than four
-// round trips, or ticks are missed.
+// A process waits for the lock for half of minHold, at most for 1 s, so that no wait is longer than the lock stays
+// taken. What is left of minHold is the difference of the clocks that it bears. Over a quorum the wait must be longer
+// than four round trips, or ticks are missed.
 //
 // A run that takes longer than minHold keeps the lock until it ends. A process that dies leaves the lock taken for its
-// TTL, or for minHold if that is longer. opts are for each lock, but for WithMinHold and WithMaxWait, which are set here.
-// An argument that breaks a rule is an *rwlock.OptionError; if opts break a rule, each Lock returns that error.
+// TTL, or for minHold if that is longer. opts are for each lock, but for WithMinHold and WithMaxWait, which are set
+// here. An argument that breaks a rule is an *rwlock.OptionError; if opts break a rule, each Lock returns that error.
 func NewLocker(l *rwlock.Locker, minHold time.Duration, opts ...rwlock.LockOption) (*Locker, error) {
 	if err := check(l, opts); err != nil {
 		return nil, err
@@ -89,8 +89,8 @@ func check(l *rwlock.Locker, opts []rwlock.LockOption) error {
 
 // Lock waits for the lock of the job's name, in the queue, for half of the minimum hold and at most for 1 s. Single
 // attempts would not do: over a quorum those of several processes at one moment may all be refused. gocron does not run
-// the job if Lock returns an error: it matches rwlock.ErrNotAcquired if another process has this tick, else it is another
-// error of Lock. gocron passes it to the job's listeners of AfterLockError.
+// the job if Lock returns an error: it matches rwlock.ErrNotAcquired if another process has this tick, else it is
+// another error of Lock. gocron passes it to the job's listeners of AfterLockError.
 //
 // Give each job a name by gocron.WithName. Without one gocron takes the name of the function, such as main.main.func1,
 // and jobs of one function are one job to the lock.
@@ -122,8 +122,8 @@ type Elector struct {
 }
 
 // NewElector returns an Elector for the lock of that name, which all processes of a group share. It asks for the lock
-// when gocron asks it. The process that gets the lock leads as long as it renews its lease: until Close, or until it
-// is lost. If a leader dies, another process leads after the TTL. When the lead changes during a tick, jobs of this tick
+// when gocron asks it. The process that gets the lock leads as long as it renews its lease: until Close, or until it is
+// lost. If a leader dies, another process leads after the TTL. When the lead changes during a tick, jobs of this tick
 // may run in both processes. opts are for each lock, but for WithMaxWait. An argument that breaks a rule is an
 // *rwlock.OptionError; if the name or opts break a rule, each IsLeader returns that error.
 func NewElector(l *rwlock.Locker, name string, opts ...rwlock.LockOption) (*Elector, error) {

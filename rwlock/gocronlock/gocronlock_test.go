@@ -83,8 +83,8 @@ func TestATickRunsOnce(t *testing.T) {
 	})
 }
 
-// A process waits for half of the minimum, and for a second at most: no wait outlasts the minimum of a tick that another
-// process has run.
+// A process waits for half of the minimum, and for a second at most: no wait outlasts the minimum of a tick that
+// another process has run.
 func TestTheWaitFollowsFromTheMinimum(t *testing.T) {
 	for minHold, want := range map[time.Duration]time.Duration{
 		100 * time.Millisecond: 50 * time.Millisecond, 250 * time.Millisecond: 125 * time.Millisecond,
@@ -148,7 +148,9 @@ func TestTicksOverAFarQuorum(t *testing.T) {
 				p := w.Connect(testkit.Net{Tuned: true})
 				for m, link := range p.Links {
 					if m != i%len(p.Links) {
-						link.DelayFunc(testredis.Both, func() time.Duration { return 24*time.Millisecond + rand.N(12*time.Millisecond) })
+						link.DelayFunc(testredis.Both, func() time.Duration {
+							return 24*time.Millisecond + rand.N(12*time.Millisecond)
+						})
 					}
 				}
 				p.Start(redlock.WithNodeTimeout(100 * time.Millisecond))

@@ -34,8 +34,8 @@ type Options interface {
 }
 
 // Open returns a Locker with a client of its own for the Redis of these options, as [rwlock.Open] does for an address;
-// Close closes both. [From] has what is taken over of options; what is not goes to the logger of the locker, at level
-// Info. The errors are those of From, rwlock.Dial and rwlock.New.
+// Close closes both. It takes over what [From] does, and logs the options that are ignored by the logger of the
+// locker, at level Info. The errors are the errors of From, rwlock.Dial and rwlock.New.
 func Open[O Options](options O, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	addr, base, ignored, err := From(options)
 	if err != nil {
@@ -52,9 +52,9 @@ func Open[O Options](options O, opts ...rwlock.Option) (*rwlock.Locker, error) {
 // without a password is not sent. Providers of credentials are asked at each connection. A streaming provider is also
 // asked once a minute while a connection lasts.
 //
-// ignored names the fields that are set, not to their default, and are not taken over, in their order: a client for locks has one connection
-// to each server and sends nothing to replicas, so limits of pools, retries, routes, hooks and caches have no meaning
-// there. If DialTimeout is 0, the timeout of rwlock.Dial applies.
+// ignored names the fields that are set, not to their default, and are not taken over, in their order: a client for
+// locks has one connection to each server and sends nothing to replicas, so limits of pools, retries, routes, hooks and
+// caches have no meaning there. If DialTimeout is 0, the timeout of rwlock.Dial applies.
 //
 // The error is an *rwlock.OptionError: for nil, for options without a server or a master's name, for the Options of a
 // failover client (their master is hidden in the dialer: give the FailoverOptions), and for ClusterSlots, which hides

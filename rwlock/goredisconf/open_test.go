@@ -63,7 +63,8 @@ func TestOpenIsSilentWhereAllIsTaken(t *testing.T) {
 	server := testredis.Start(t)
 	var log bytes.Buffer
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker := expect.NoError(goredisconf.Open(rdb.Options(), rwlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))).In(t)
+	logger := rwlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))
+	locker := expect.NoError(goredisconf.Open(rdb.Options(), logger)).In(t)
 	require.NoError(t, locker.Close())
 	require.NoError(t, rdb.Close())
 	require.Empty(t, log.String())

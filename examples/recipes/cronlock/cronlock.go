@@ -18,7 +18,7 @@ type Jobs struct {
 	Failed    func(error) // gets the errors of the work and of the claim
 }
 
-// Add adds a job by a spec of cron.ParseStandard. At each tick one process does the work: the first that claims it. The
+// Add adds a job by a spec of cron.ParseStandard. At each tick one process does the work, the first to claim it. The
 // context of the work carries the fence of the tick. It is ctx, which ends the work at the shutdown, before Cron.Stop
 // waits for it.
 func (j Jobs) Add(

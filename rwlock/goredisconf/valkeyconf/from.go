@@ -14,8 +14,8 @@ import (
 )
 
 // Open returns a Locker with a client of its own for the server of these options, as [rwlock.Open] does for an address;
-// Close closes both. [From] has what is taken over of options; what is not goes to the logger of the locker, at level
-// Info. The errors are those of From, rwlock.Dial and rwlock.New.
+// Close closes both. It takes over what [From] does, and logs the options that are ignored by the logger of the locker,
+// at level Info. The errors are the errors of From, rwlock.Dial and rwlock.New.
 func Open(options valkey.ClientOption, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	addr, base, ignored, err := From(options)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/go-co-op/gocron/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing/redisguard"
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
 	"github.com/seed74116694/fencelock/rwlock"
+	"github.com/seed74116694/fencelock/ticks"
 )
 
 func servers(t *testing.T) (*rwlock.Locker, rueidis.Client, *redisguard.Guard) {
@@ -144,22 +146,25 @@ func (s *store) LockContext(context.Context) error                { return nil }
 func (s *store) UnlockContext(context.Context) (bool, error)      { return true, nil }
 
 func TestIntegrations(t *testing.T) {
-	locker, _, guard := servers(t)
-	client, err := dial(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	locker, client, guard := servers(t)
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	opened, err := open(rdb)
 	require.NoError(t, err)
-	client.Close()
+	require.NoError(t, opened.Close())
+	require.NoError(t, rdb.Close())
 
-	due := time.Now().Truncate(time.Hour)
-	for _, first := range []bool{true, false} {
-		ran, err := cron{guard, "report", time.Hour}.tick(t.Context(), due, context.Cause)
-		require.NoError(t, err)
-		require.Equal(t, first, ran)
-	}
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.NoError(t, cron(soon, client, context.Cause))
+	require.NoError(t, migrate(t.Context(), locker, context.Cause))
 	ran, _ := tick(t.Context(), locker, "job", context.Cause) // on a busy machine its TTL of a second may be over
 	require.True(t, ran)
-	gocron, err := scheduler(locker)
+	scheduler, err := gocron.NewScheduler()
 	require.NoError(t, err)
-	require.NoError(t, gocron.Shutdown())
+	claims, err := ticks.New(client)
+	require.NoError(t, err)
+	require.NoError(t, hourly(scheduler, claims, context.Cause))
+	require.NoError(t, scheduler.Shutdown())
 
 	shop := &orders{guard, new(store)}
 	within(t, locker, "orders/42", func(ctx context.Context, fence fencing.Fence) error {
