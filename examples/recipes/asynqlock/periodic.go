@@ -15,8 +15,8 @@ type Periodic interface {
 }
 
 // OnOneNode has one of many processes enqueue periodic tasks: the holder of the lock of that name. asynq cannot start a
-// scheduler again that was shut down, so newOne makes another each time that the lock is granted. failed gets its errors,
-// and the loss of a lock. OnOneNode returns when ctx has ended, or when the locker was closed.
+// scheduler again that was shut down, so newOne makes another each time that the lock is granted. failed gets its
+// errors, and the loss of a lock. OnOneNode returns when ctx has ended, or when the locker was closed.
 //
 // When another node takes over, a tick may be enqueued twice, or be missed. asynq.Unique with less than the period
 // keeps the second task out. Without such gaps ticks.Do enqueues a task, in a job of package cronlock.
