@@ -34,7 +34,7 @@ func (j Jobs) Add(
 	return j.Schedule(ctx, schedule, name, work, opts...), nil
 }
 
-// Schedule is Add for a schedule of any kind, whose times do not depend on the process.
+// Schedule is Add for a schedule of any kind. Its times must not depend on the process.
 func (j Jobs) Schedule(
 	ctx context.Context, schedule cron.Schedule, name string, work func(context.Context) error, opts ...ticks.Option,
 ) cron.EntryID {
