@@ -129,7 +129,7 @@ func TestSQL(t *testing.T) {
 	require.Equal(t, 2, number(t, db, `SELECT (SELECT count(*) FROM profiles) + (SELECT count(*) FROM log)`))
 }
 
-// store is every database of the page, and its old lock.
+// store is every database of the page.
 type store struct{ state string }
 
 func (s *store) save(_ context.Context, _ fencing.Fence, _, state string) error {
@@ -142,8 +142,6 @@ func (s *store) load(context.Context, fencing.Fence, string) (string, error) { r
 func (s *store) Paid(context.Context, string) (bool, error) { return s.state == "paid", nil }
 
 func (s *store) Pay(context.Context, fencing.Fence, string) error { s.state = "paid"; return nil }
-func (s *store) LockContext(context.Context) error                { return nil }
-func (s *store) UnlockContext(context.Context) (bool, error)      { return true, nil }
 
 func TestIntegrations(t *testing.T) {
 	locker, client, guard := servers(t)
@@ -175,7 +173,7 @@ func TestIntegrations(t *testing.T) {
 			require.Equal(t, "shipped", state)
 		}
 		log, applied := make(chan message, 1), ""
-		publish(ctx, log, "text")
+		require.NoError(t, publish(ctx, log, "text"))
 		require.NoError(t, consume(context.Background(), <-log, new(fencing.Watermark), func(body string) { applied = body }))
 		require.Equal(t, "text", applied)
 		return nil
@@ -184,7 +182,6 @@ func TestIntegrations(t *testing.T) {
 	bank := new(store)
 	require.NoError(t, Orders{locker, bank}.Pay(t.Context(), "order:7"))
 	require.Equal(t, "paid", bank.state)
-	require.NoError(t, both(t.Context(), bank, locker, context.Cause))
 	require.NoError(t, migrated(t.Context(), locker, context.Cause))
 }
 
