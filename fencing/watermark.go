@@ -247,11 +247,17 @@ func (g *gate) enter(ctx context.Context, alone bool) error {
 	g.queue = append(g.queue, v)
 	g.mu.Unlock()
 
+	entered := false
+	defer func() { // also if a method of ctx panics, as that of a request that is over may
+		if !entered {
+			g.giveUp(v)
+		}
+	}()
 	select {
 	case <-v.entered:
+		entered = true
 		return nil
 	case <-ctx.Done():
-		g.giveUp(v)
 		return ended(ctx)
 	}
 }

@@ -394,3 +394,27 @@ func TestWatermarkOfSeveralResourcesDoesNotDeadlock(t *testing.T) {
 		}
 	})
 }
+
+// noDone is the context of a request that a web framework uses again: once the request is over, it panics.
+type noDone struct{ context.Context }
+
+func (noDone) Done() <-chan struct{} { panic("the request is over") }
+
+// A visitor whose context panics while it waits leaves the gate open for others.
+func TestWatermarkOutlivesACallersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w fencing.Watermark
+		require.NoError(t, w.Do(t.Context(), write("r", 1), func(context.Context) error {
+			waits := make(chan any)
+			go func() {
+				defer func() { waits <- recover() }()
+				_ = w.Do(noDone{t.Context()}, write("r", 2), nothing)
+			}()
+			require.NotNil(t, <-waits)
+			return nil
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, w.Do(ctx, write("r", 3), nothing))
+	})
+}

@@ -300,7 +300,7 @@ func (t *together) open(taken *rwlock.MultiLease) *MultiHold {
 		}
 		m.holds[p.at] = h
 	}
-	releaseAll(t.ctx, unused)
+	releaseAll(unused)
 	return m
 }
 
@@ -315,15 +315,16 @@ func (t *together) giveUp() {
 		}
 		p.leave()
 	}
-	releaseAll(t.ctx, left)
+	releaseAll(left)
 }
 
 // releaseAll releases leases at the same time, so that one release timeout bounds them all, and returns their errors.
-func releaseAll(ctx context.Context, leases []*rwlock.Lease) []error {
+// As in rwlock.MultiLease, no values of a context reach hooks of the client: one that panics has no caller here.
+func releaseAll(leases []*rwlock.Lease) []error {
 	failures := make([]error, len(leases))
 	var all sync.WaitGroup
 	for i, lease := range leases {
-		all.Go(func() { failures[i] = lease.Release(ctx) })
+		all.Go(func() { failures[i] = lease.Release(context.Background()) })
 	}
 	all.Wait()
 	return failures
@@ -401,7 +402,7 @@ func (m *MultiHold) leave(ctx context.Context, forced bool) (failures []error, o
 			taken = true
 		}
 	}
-	failures = append(failures, releaseAll(ctx, joinedLeases)...)
+	failures = append(failures, releaseAll(joinedLeases)...)
 	if taken {
 		failures = append(failures, errs.Parts(m.taken.Release(ctx))...)
 	}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/test/expect"
@@ -330,4 +332,57 @@ func (g *goroutine) section() {
 	if err != nil {
 		g.w.Errorf("release: %v", err)
 	}
+}
+
+// spentContext is the context of a request that a web framework uses again: once the request is over, it panics.
+type spentContext struct {
+	context.Context
+	over atomic.Bool
+}
+
+func (c *spentContext) Value(key any) any {
+	if c.over.Load() {
+		panic("the request is over")
+	}
+	return c.Context.Value(key)
+}
+
+// asking is a client with a hook that asks each context for a value, as a tracer does.
+type asking struct{ rueidis.Client }
+
+func (c asking) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	_ = ctx.Value(spentContext{})
+	return c.Client.Do(ctx, cmd)
+}
+
+// Locks that were joined are released on goroutines of the library: a context that panics does not end the process
+// there, and all locks are given back.
+func TestALockThatWasJoinedOutlivesItsCallersContext(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := start(w)
+		link := w.NewLink()
+		client := expect.NoError(rwlock.Dial("", link.Option())).In(w)
+		w.Cleanup(client.Close)
+		wrapped, err := rwlock.Wrap(client, func(c rueidis.Client) rueidis.Client { return asking{c} })
+		require.NoError(w, err)
+		remote := w.ProcessWith(link, wrapped)
+		q := &process{reentrant.New(remote.Locker), remote}
+		mine, there := ownedTwice(w)
+		outer := must(w)(p.Lock(mine, "a"))
+		parent, cancel := context.WithCancel(there)
+		defer cancel()
+		ctx := &spentContext{Context: parent}
+		func() {
+			defer func() { _ = recover() }()
+			_ = q.DoAll(ctx, rwlock.Writes("a", "b"), func(context.Context) error {
+				ctx.over.Store(true)
+				return nil
+			})
+		}()
+		ctx.over.Store(false)
+		require.NoError(w, outer.Release(w.Ctx))
+		for _, name := range []string{"a", "b"} {
+			w.Release(expect.NoError(p.remote.Lock(w.Soon(100*time.Millisecond), name)).In(w))
+		}
+	})
 }

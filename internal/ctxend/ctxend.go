@@ -100,8 +100,16 @@ func (s *Set) Len() int {
 func (e Ends) Cancel(err error) {
 	for _, end := range e {
 		end.stopRemoval()
-		end.cancel(err)
+		Cancel(end.cancel, err)
 	}
+}
+
+// Cancel cancels a context below one of a caller, at the end of what was held and on any goroutine. The contexts of
+// some web frameworks panic once their request is over. Package context asks them last, to leave them: the context
+// below and its children have ended by then, so nothing is left to do.
+func Cancel(cancel context.CancelCauseFunc, err error) {
+	defer func() { _ = recover() }()
+	cancel(err)
 }
 
 // Context ends with its parent or with the set that it was joined to.

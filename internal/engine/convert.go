@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -33,7 +34,7 @@ func (l *Lease) Convert(
 	r.Entry = entry
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	remove := l.OnEnd(cancel)
+	remove := l.OnEnd(func(end error) { ctxend.Cancel(cancel, end) })
 	defer remove()
 	into := &hold{lease: l, done: new(doneState)}
 	c := converting{l, into}
@@ -170,7 +171,7 @@ func (c converting) exchange(ctx context.Context) error {
 	e.registry.forget(from.id)
 	from.keeping.endRound(errReplaced)
 	l.mu.Unlock()
-	_, gone := giveBack(ctx, ctx.Done(), from, into, awaited).(*Loss)
+	_, gone := giveBack(ctx, true, from, into, awaited).(*Loss)
 	h := l.lock()
 	defer l.mu.Unlock()
 	switch {

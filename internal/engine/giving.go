@@ -160,11 +160,30 @@ func newGiving(h, heir *hold, by way) *giving {
 	return &giving{h: h, heir: heir, by: by, certain: make(chan struct{}), releases: releases}
 }
 
-// giveBack releases a hold that has ended, and waits for the verdict: at most for the release timeout, and not beyond
-// over, which is nil or the end of ctx. The releases on masters that have not answered by then continue in the
-// background, and Close waits for them.
-func giveBack(ctx context.Context, over <-chan struct{}, h, heir *hold, by way) error {
+// giveBack releases a hold that has ended, and waits for the verdict: at most for the release timeout, and if bounded
+// not beyond the end of ctx. The releases on masters that have not answered by then continue in the background, and
+// Close waits for them.
+func giveBack(ctx context.Context, bounded bool, h, heir *hold, by way) error {
+	returned := false
+	defer func() { // a method of ctx or a hook of the client has panicked, perhaps before the release was sent
+		if !returned {
+			h.lease.mu.Lock()
+			defer h.lease.mu.Unlock()
+			giveAtOnce(h, heir)
+		}
+	}()
+	err := tryGiveBack(ctx, bounded, h, heir, by)
+	returned = true
+	return err
+}
+
+// tryGiveBack is giveBack that a panic ends.
+func tryGiveBack(ctx context.Context, bounded bool, h, heir *hold, by way) error {
 	e := h.e
+	var over <-chan struct{}
+	if bounded {
+		over = ctx.Done()
+	}
 	if len(e.masters) == 1 && (by == awaited || !h.terms.BackgroundRelease) {
 		alone := giving{h: h, heir: heir}
 		return alone.directly(ctx, over)

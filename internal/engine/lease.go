@@ -172,7 +172,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		return over
 	}
 	defer h.e.underWay.add(-1)
-	err := giveBack(ctx, nil, h, nil, byTerms)
+	err := giveBack(ctx, false, h, nil, byTerms)
 	if failed, ok := err.(*Error); ok {
 		h.e.observers.warnOfRelease(h, failed)
 	}
@@ -183,7 +183,7 @@ func (l *Lease) Release(ctx context.Context) error {
 func (l *Lease) ReleaseWithin(ctx context.Context) {
 	if h, _ := l.endByHolder(); h != nil {
 		defer h.e.underWay.add(-1)
-		_ = giveBack(ctx, ctx.Done(), h, nil, byTerms)
+		_ = giveBack(ctx, true, h, nil, byTerms)
 	}
 }
 

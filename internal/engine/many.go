@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -113,8 +114,9 @@ func (g *group) wait(ctx context.Context) error {
 	}
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	over := func(end error) { ctxend.Cancel(cancel, end) }
 	for _, l := range g.kept {
-		defer l.OnEnd(cancel)()
+		defer l.OnEnd(over)()
 	}
 	h := g.begin(i)
 	if err := newAcquisition(within, g.e, h, g.Requests[i]).run(within); err != nil {

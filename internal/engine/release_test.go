@@ -1,12 +1,14 @@
 package engine_test
 
 import (
+	"context"
 	"runtime"
 	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/internal/engine"
@@ -115,5 +117,30 @@ func TestAReleaseInAReplacedQueueIsSent(t *testing.T) {
 		link.Restore()
 		time.Sleep(time.Minute)
 		require.Zero(t, e.Registered().Releases)
+	})
+}
+
+// noDone is the context of a request that a web framework uses again: once the request is over, it panics.
+type noDone struct{ context.Context }
+
+func (noDone) Done() <-chan struct{} { panic("the request is over") }
+
+// A lease is given back also if the context that bounds the call panics.
+func TestAReleaseOutlivesItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for masters := 1; masters < 4; masters += 2 {
+			var clients []rueidis.Client
+			for range masters {
+				clients = append(clients, testredis.NewMini(t).NewLink().Client(t))
+			}
+			e := newEngine(t, 10*time.Second, clients...)
+			var first, second engine.Lease
+			require.NoError(t, e.Acquire(t.Context(), &first, writing(0)))
+			require.Panics(t, func() { first.ReleaseWithin(noDone{t.Context()}) })
+			within, cancel := context.WithTimeout(t.Context(), time.Second)
+			require.NoError(t, e.Acquire(within, &second, writing(0)))
+			cancel()
+			require.NoError(t, second.Release(t.Context()))
+		}
 	})
 }

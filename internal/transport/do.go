@@ -93,7 +93,11 @@ type withValues struct {
 	values context.Context
 }
 
-func (c withValues) Value(key any) any { return c.values.Value(key) }
+// Value returns nil where the caller's context panics, as that of a request that is over may: the caller may have left.
+func (c withValues) Value(key any) (value any) {
+	defer func() { _ = recover() }()
+	return c.values.Value(key)
+}
 
 // queue sends the call with the next batch and returns when ctx ends, or the engine. A call that has not left by then
 // is never sent, so callers that give up leave nothing behind: neither a goroutine nor a request.

@@ -324,3 +324,48 @@ func TestMain(m *testing.M) {
 	scratch.Use("fencelock-transport")
 	goleak.VerifyTestMain(m, testredis.LeftByClusters()...)
 }
+
+// spent is the context of a request that a web framework uses again: once the request is over, it panics.
+type spent struct {
+	context.Context
+	over *atomic.Bool
+}
+
+func (c spent) Value(key any) any {
+	if c.over.Load() {
+		panic("the request is over")
+	}
+	return c.Context.Value(key)
+}
+
+// asking is a client with a hook that asks each context for a value, as a tracer does.
+type asking struct{ rueidis.Client }
+
+func (c asking) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	_ = ctx.Value(spent{})
+	return c.Client.Do(ctx, cmd)
+}
+
+// What goes on after its caller has left, on a goroutine of its own, may ask the caller's context for values.
+func TestALookOutlivesItsCallersContext(t *testing.T) {
+	client := func(t *testing.T, link *testredis.Link) rueidis.Client { return asking{link.Client(t)} }
+	inBedOf(t, client, func(t *testing.T, b *bed) {
+		b.mini.Freeze()
+		ctx, cancel := context.WithCancel(t.Context())
+		over := new(atomic.Bool)
+		left := make(chan error)
+		go func() {
+			script := transport.NewScript(scripts.Inspect, "") // which the server does not know, so that it is sent again
+			r, _ := b.Do(spent{ctx, over}, script, keysOf("n"), wire.Vote{}, nil)
+			left <- r.NonRedisError()
+		}()
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, <-left, context.Canceled)
+		over.Store(true)
+		sent := b.mini.Calls("EVAL")
+		b.mini.Thaw()
+		synctest.Wait()
+		require.Greater(t, b.mini.Calls("EVAL"), sent)
+	})
+}
