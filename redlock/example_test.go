@@ -67,6 +67,9 @@ func ExampleNew() {
 // Masters may be down when a process starts. Ping names them; only without a quorum does its error match ErrNoQuorum.
 func ExampleOpen() {
 	servers, addrs := masters(3)
+	if err := redlock.Found(context.Background(), addrs); err != nil { // these servers are new
+		log.Fatal(err)
+	}
 	servers[2].Close()
 	locker, err := redlock.Open(addrs)
 	if err != nil {
@@ -86,6 +89,33 @@ func ExampleOpen() {
 	// Output:
 	// one down: true false
 	// two down: 1 of 2 masters needed; failing: 2
+}
+
+// New masters grant nothing for the longest TTL, here an hour, unless somebody gives the word that they are new.
+func ExampleFound() {
+	servers, addrs := masters(3)
+	defer stop(nil, servers)
+	ctx := context.Background()
+	fmt.Println("founded:", redlock.Found(ctx, addrs, rwlock.WithTTL(time.Hour)))
+
+	locker, err := redlock.Open(addrs, rwlock.WithTTL(time.Hour))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close()
+	lease, err := locker.TryLock(ctx, "nightly")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("granted at once:", lease.Name())
+	_ = lease.Release(ctx)
+
+	err = redlock.Found(ctx, addrs, rwlock.WithTTL(time.Hour))
+	fmt.Println("twice:", err != nil)
+	// Output:
+	// founded: <nil>
+	// granted at once: nightly
+	// twice: true
 }
 
 // An acquisition may ask for more than the locker's own TTL if all clients of the masters agree on the longest.

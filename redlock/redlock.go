@@ -1,11 +1,13 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -64,8 +66,24 @@ func checkMasters(masters []rueidis.Client) error {
 
 // Open returns a Locker over a quorum of masters with clients of its own, made as by Dial; Close closes all of them.
 // Each address is host:port, or the URL of one server, as for rwlock.Open. A server need not answer yet: Ping says
-// whether a quorum does, and New what a first start needs.
+// whether a quorum does. Open begins the check of the masters in the background, and the first start of a set with it:
+// new masters grant nothing for the longest TTL from then on. New says more, and Found spares that.
 func Open(addrs []string, opts ...rwlock.Option) (*rwlock.Locker, error) {
+	clients, err := open(addrs)
+	if err != nil {
+		return nil, err
+	}
+	begins := settings.LockerOption(func(l *settings.Locker) { l.Owned, l.Begin = true, true })
+	locker, err := New(clients, append([]rwlock.Option{begins}, opts...)...)
+	if err != nil {
+		closeAll(clients)
+		return nil, err
+	}
+	return locker, nil
+}
+
+// open makes a client of each address or URL.
+func open(addrs []string) ([]rueidis.Client, error) {
 	options := make([]rueidis.ClientOption, len(addrs))
 	for i, addr := range addrs {
 		base, rule := transport.ReadAddress(addr)
@@ -77,16 +95,42 @@ func Open(addrs []string, opts ...rwlock.Option) (*rwlock.Locker, error) {
 		}
 		options[i] = base
 	}
-	clients, err := dial(options)
+	return dial(options)
+}
+
+// Found makes new masters a set. It takes a second, and then the first lock over them is granted at once, and not after
+// the longest TTL. It is for a first deployment, and for tests over fresh servers. The options that the lockers of
+// these masters will have belong here too: WithPrefix, and WithTTL or WithQuarantine. Nothing else calls it.
+//
+// The caller gives its word that the masters are new: none has ever granted a lock under this prefix, and none loses
+// data before Found returns. Masters that have lost their data look the same. If the word is false, a lock that they
+// had granted may be granted again while its holder works: two holders at once, for at most the TTL of the first.
+// Their tokens are in order all the same, so a guard refuses the first one once it has seen the second.
+//
+// Found fails if a master does not answer, has a marker, or has any key of the prefix: a set that exists stays as it
+// is. After another error, such as the end of ctx, the masters may be founded in part: New and Open go on from there,
+// and the rest abstains for the longest TTL.
+func Found(ctx context.Context, addrs []string, opts ...rwlock.Option) error {
+	clients, err := open(addrs)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	locker, err := New(clients, append([]rwlock.Option{settings.Owned}, opts...)...)
-	if err != nil {
-		closeAll(clients)
-		return nil, err
+	defer closeAll(clients)
+	if err := checkMasters(clients); err != nil {
+		return err
 	}
-	return locker, nil
+	s := settings.Default()
+	s.Clients = clients
+	for _, opt := range opts {
+		opt.ApplyLocker(&s)
+	}
+	if invalid := s.Check(); invalid != nil {
+		return (*rwlock.OptionError)(invalid)
+	}
+	if err := engine.Found(ctx, s.Engine()); err != nil {
+		return fmt.Errorf("redlock: the masters are not founded: %w", err)
+	}
+	return nil
 }
 
 // Dial returns a client for each address, tuned as by rwlock.Dial. It needs an odd number of distinct addresses, at

@@ -285,6 +285,7 @@ func TestPingOverAQuorum(t *testing.T) {
 	for _, s := range w.Servers {
 		addrs = append(addrs, s.Addr())
 	}
+	require.NoError(t, redlock.Found(w.Soon(time.Minute), addrs))
 	l := expect.NoError(redlock.Open(addrs, testredis.Silent(), testredis.Patience())).In(t)
 	defer func() { require.NoError(t, l.Close()) }()
 	require.NoError(t, l.Ping(t.Context()))

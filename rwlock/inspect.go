@@ -67,11 +67,12 @@ type State struct {
 	Masters []MasterState
 }
 
-// Ping returns nil if every master would grant this client a lock: it answers, takes writes, runs the scripts, and
-// evicts no keys; in a Cluster each server with slots. It writes nothing. Each master has the release timeout to
-// answer, or what ctx leaves. The error names each server that would not, the trouble and the cure: a *QuorumError if
-// too few masters are left for a quorum, else a *NodeError for each, joined. After Close it is ErrClosed. A lock may
-// still be refused: for a quarantine, too few replicas, or a key that holds something else.
+// Ping returns nil if every master would grant this client a lock: it answers, takes writes, runs the scripts, evicts
+// no keys, and has a vote; in a Cluster each server with slots. It writes nothing, so it begins no set: of one that is
+// not founded it says how long the first lock takes. Each master has the release timeout to answer, or what ctx leaves.
+// The error names each server that would not, the trouble and the cure: a *QuorumError if too few masters are left for
+// a quorum, else a *NodeError for each, joined. After Close it is ErrClosed. A lock may still be refused: for too few
+// replicas, or a key that holds something else.
 func (l *Locker) Ping(ctx context.Context) error {
 	l.mustBeMade()
 	views, open := l.engine.Admin().Ping(ctx)

@@ -78,6 +78,9 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	if len(config.Clients) == 1 {
 		locker.maxTTL = settings.MaxTTL
 	}
+	if s.Begin {
+		locker.engine.Begin()
+	}
 	return locker, nil
 }
 

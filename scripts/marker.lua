@@ -13,8 +13,8 @@
 -- ARGV   1 'single' for a master that decides alone; for one of several 'look', 'join' (it gets a marker, and abstains
 --        first), 'note' (it stores the terms of 8) or 'succeed': its next term begins, and it abstains first; the
 --        client has checked that it is the server of that seat
---        2 layout, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms, 8 the terms that the client knows, or '',
---        9 the set of the marker that 'join' replaces, or ''
+--        2 layout, or '' for 'single' and 'look' to change nothing, 3 rules, 4 set, 5 seat, 6 seats, 7 quarantine ms,
+--        8 the terms that the client knows, or '', 9 the set of the marker that 'join' replaces, or ''
 -- Reply  {server us, layout, rules, set, seat, seats, until, run id now, id, role, cluster '0' | '1', run, terms}; ''
 --        for a missing value
 -- Twice  join leaves an existing marker as it is; a second succeed finds that the term has begun and is the
@@ -28,9 +28,9 @@ local ms = (us - us % 1000) / 1000
 local function int(n) return string.format('%.0f', n) end
 
 if purpose == 'single' then
-  redis.call('HSETNX', marker, 'layout', ARGV[2])
+  if ARGV[2] ~= '' then redis.call('HSETNX', marker, 'layout', ARGV[2]) end
   local is = redis.call('HMGET', marker, 'layout', 'rules', 'set')
-  return { us, is[1], is[2] or '', is[3] or '', '', '', 0, '', '', '', '', '', '' }
+  return { us, is[1] or '', is[2] or '', is[3] or '', '', '', 0, '', '', '', '', '', '' }
 end
 
 local info = redis.pcall('INFO')
@@ -78,7 +78,7 @@ local function identify() write('id', has.set .. ':' .. has.run .. ':' .. has['u
 has.run = has.run or ''
 local theirs = parse(ARGV[8])
 local member = has.set and not (has.set == ARGV[9] and purpose == 'join')
-local writes = role ~= 'slave'
+local writes = role ~= 'slave' and ARGV[2] ~= ''
 if writes and not member and purpose == 'join' then
   local seat = ARGV[5] + 1
   local last = theirs[seat] and theirs[seat].number or 0

@@ -228,6 +228,12 @@ func (p *patient) rights(ctx context.Context) {
 			continue
 		}
 		allowed, err := p.may(ctx, r.command)
+		if err != nil && strings.Contains(err.Error(), "Invalid command") {
+			name, _, _ := strings.Cut(r.command, " ")
+			p.report(max(r.lack.level, warning), "rights", fmt.Sprintf("the server does not know the command %s: %s", name,
+				r.lack.text), "rename-command in its configuration has taken it away: undo that")
+			continue
+		}
 		if err != nil {
 			p.report(warning, "rights", "the server does not show them: "+err.Error(), "compare them with SECURITY.md")
 			return

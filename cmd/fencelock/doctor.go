@@ -204,7 +204,7 @@ func (d *doctor) compareMarkers() {
 		switch {
 		case !p.up:
 		case p.marker["set"] == "" && len(marked) == 0:
-			p.report(ok, "vote", "not used for locks so far", "")
+			p.report(ok, "vote", firstLock(), "for masters that are certainly new, fencelock found spares that")
 		case p.marker["set"] == "":
 			p.report(warning, "vote", "has no marker, and other masters have: it is new, or it has lost its data",
 				"start a client: the master gets a vote after the longest TTL of all clients")

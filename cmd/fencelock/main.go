@@ -7,6 +7,7 @@
 //	fencelock watch NAME     one lock: a line for each change, until it is interrupted
 //	fencelock break NAME     takes the lock away from a holder or a waiter, and waits until it is free of it
 //	fencelock lock NAME -- COMMAND [ARG...]   runs a command while it holds the lock
+//	fencelock found          makes new masters of a quorum a set, whose first lock is granted at once
 //	fencelock doctor         checks each server, and says what to do about what it finds
 //	fencelock serve          a page about the locks in use, for a browser on this machine
 //
@@ -83,6 +84,10 @@ var commands = []command{
 	{
 		name: "lock", arguments: "NAME [NAME...] [-- COMMAND [ARG...]]", define: defineLock,
 		about: "runs a command while it holds the lock; of several, all or none", help: lockHelp,
+	},
+	{
+		name: "found", define: defineFound,
+		about: "makes new masters of a quorum a set, whose first lock is granted at once",
 	},
 	{name: "doctor", about: "checks each server, and says what to do about what it finds", define: defineDoctor},
 	{name: "serve", about: "a page about the locks in use, for a browser on this machine", define: defineServe},

@@ -139,6 +139,7 @@ var elsewhere = strings.Fields(`
 	no-abstention unchecked-run hear-abstaining
 	no-floor floor-if-absent floor-no-end floor-no-bound floor-no-cap floor-no-clock floor-short
 	founded-at-once founded-in-time founded-short founded-from-look founded-unmarked founded-moved
+	founded-false-word
 	read-equal raise-counted block-unminted upgrade-unheld
 	regain-unconfirmed regain-busy regain-same-id
 	passed-forgotten passed-unsettled passed-again yield-to-aside

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -58,9 +59,11 @@ func askAll[Answer any](e *Engine, ask func(m *transport.Master) Answer) (all []
 }
 
 // Ping asks every server of each master whether it would grant a lock: whether it takes writes, runs the scripts and
-// evicts nothing. It writes nothing. A view has only the error, with a cure.
+// evicts nothing, and whether its marker lets it vote for this engine. It writes nothing. A view has only the error,
+// with a cure.
 func (a Admin) Ping(ctx context.Context) (all []View, open bool) {
-	return askAll(a.e, func(m *transport.Master) View {
+	markers := make([]masterset.Reading, len(a.e.masters))
+	all, open = askAll(a.e, func(m *transport.Master) View {
 		v := View{Index: m.Index, Addr: m.Addr()}
 		bounded, cancel := context.WithTimeout(ctx, a.e.cfg.ReleaseTimeout)
 		defer cancel()
@@ -75,6 +78,7 @@ func (a Admin) Ping(ctx context.Context) (all []View, open bool) {
 				break
 			}
 		}
+		markers[m.Index] = a.e.masterSet.Read(bounded, m.Index)
 		if err != nil && bounded.Err() != nil {
 			err = &transport.NoReply{After: a.e.clock.Now().Mono - sent.Mono}
 		}
@@ -84,6 +88,19 @@ func (a Admin) Ping(ctx context.Context) (all []View, open bool) {
 		}
 		return v
 	})
+	if !open {
+		return nil, false
+	}
+	for i, standing := range a.e.masterSet.Examine(markers) {
+		switch v := &all[i]; {
+		case v.Err != nil:
+		case standing.Err != nil && len(all) == 1:
+			v.Err = standing.Err
+		case standing != masterset.Standing{}:
+			v.Err = &Abstaining{standing.Abstains, standing.Err}
+		}
+	}
+	return all, true
 }
 
 // ping asks one server. In a Cluster it looks for a name of this server.

@@ -218,6 +218,9 @@ const batchTimeout = 5 * time.Second
 // Now reads the clocks that determine the trust in leases.
 func (e *Engine) Now() clock.Instant { return e.clock.Now() }
 
+// Begin has a check of the masters begin, which the first acquisition would begin otherwise. It waits for nothing.
+func (e *Engine) Begin() { e.masterSet.Begin() }
+
 func (e *Engine) Masters() int { return len(e.masters) }
 
 func (e *Engine) Admin() Admin { return Admin{e} }

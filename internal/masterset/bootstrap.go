@@ -1,11 +1,15 @@
 package masterset
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -17,6 +21,7 @@ type bootstrap struct {
 	newID func() string                                          // of a set
 
 	found    []finding // by master
+	founder  int       // the master that names a new set
 	assigned bool      // a master was given a marker
 }
 
@@ -59,11 +64,11 @@ func (b *bootstrap) completeSet(ctx context.Context) {
 	b.poll(ctx, requests)
 	switch b.conclude(b.found) {
 	case leave:
-	case found:
+	case foundNew:
 		b.foundSet(ctx)
 	case admit:
 		i := slices.IndexFunc(b.found, finding.marked)
-		b.assignMarkers(ctx, b.found[i].marker)
+		b.assignMarkers(ctx, b.found[i].marker, false)
 	}
 }
 
@@ -71,9 +76,9 @@ func (b *bootstrap) completeSet(ctx context.Context) {
 type step uint8
 
 const (
-	leave step = iota // the markers as they are
-	found             // a set, of masters that have none
-	admit             // the masters without a marker to the set
+	leave    step = iota // the markers as they are
+	foundNew             // a set, of masters that have none
+	admit                // the masters without a marker to the set
 )
 
 // conclude returns what follows from a look.
@@ -104,7 +109,7 @@ func (v *view) conclude(all []finding) step {
 	case marked > 0:
 		return admit
 	case answered >= v.quorum() && fit:
-		return found
+		return foundNew
 	default:
 		return leave // too few to be a set, or not to be founded while one is not fit
 	}
@@ -121,9 +126,80 @@ func (b *bootstrap) poll(ctx context.Context, requests []*request) {
 	b.found = b.judge(replies)
 }
 
-// foundSet makes a set of masters without markers. If several processes found a set at once, the first to reach the
-// master with the smallest run id names it, and every process takes the name from that master.
+// foundSet makes a set of masters without markers.
 func (b *bootstrap) foundSet(ctx context.Context) {
+	if b.nameSet(ctx, false) != "" {
+		b.assignMarkers(ctx, b.found[b.founder].marker, false)
+	}
+}
+
+// wordQuarantine is for how long a master abstains that is new by the word of a caller: a little longer than tokens may
+// run ahead of its clock.
+const wordQuarantine = 1100 * time.Millisecond
+
+// foundByWord is foundSet by the word of the caller that the masters are new: they have never granted a lock, and lose
+// no data before it returns. So there are no leases that they could have forgotten, and no reason to abstain for a TTL
+// (case founded-by-word). If the word is false, two clients may hold a lock at once (case founded-false-word). Their
+// tokens are in order all the same: the end of a quarantine is a floor of them, and after this one it is larger than
+// any token that the master can have minted before.
+func (b *bootstrap) foundByWord(ctx context.Context, inUse func() error) error {
+	requests := make([]*request, len(b.masters))
+	for i := range requests {
+		requests[i] = &request{purpose: look, reads: true}
+	}
+	b.poll(ctx, requests)
+	if err := b.notNew(); err != nil {
+		return err
+	}
+	if err := inUse(); err != nil {
+		return err
+	}
+	if b.nameSet(ctx, true) != "" {
+		b.assignMarkers(ctx, b.found[b.founder].marker, true)
+		b.updateTerms(ctx)
+	}
+	left := time.Duration(0)
+	for i, f := range b.found {
+		if !f.inOrder() || f.abstains > wordQuarantine {
+			begun := errors.New("is not in the new set: another client has begun one meanwhile")
+			return b.notFounded(i, cmp.Or(f.err, f.defect, begun))
+		}
+		left = max(left, f.abstains)
+	}
+	over := time.NewTimer(left)
+	defer over.Stop()
+	select {
+	case <-over.C:
+		return nil
+	case <-ctx.Done():
+		return errs.Cause(ctx)
+	}
+}
+
+// notNew returns the reasons that masters are not new.
+func (b *bootstrap) notNew() error {
+	var reasons []error
+	for i, f := range b.found {
+		switch {
+		case f.state == silent:
+			reasons = append(reasons, b.notFounded(i, fmt.Errorf("does not answer: %w", f.err)))
+		case f.state == unfit:
+			reasons = append(reasons, b.notFounded(i, f.defect))
+		case f.state != unmarked || f.marker.layout != "":
+			reasons = append(reasons, b.notFounded(i, errors.New("has a marker: it is not new")))
+		}
+	}
+	return errs.Join(reasons...)
+}
+
+func (b *bootstrap) notFounded(master int, reason error) error {
+	return fmt.Errorf("master %d (%s) %w", master, b.masters[master].Addr(), reason)
+}
+
+// nameSet gives the first master a marker, and returns the id of the set, or "". If several processes found a set at
+// once, the first to reach the master with the smallest run id names it, and every process takes the name from that
+// master.
+func (b *bootstrap) nameSet(ctx context.Context, byWord bool) (set string) {
 	first := -1
 	for i, f := range b.found {
 		if f.state != silent && (first < 0 || f.run < b.found[first].run) {
@@ -135,10 +211,10 @@ func (b *bootstrap) foundSet(ctx context.Context) {
 		addrs[i] = m.Addr()
 	}
 	requests := make([]*request, len(b.masters))
-	requests[first] = &request{purpose: join, set: b.newID(), seat: first, seats: strings.Join(addrs, " ")}
+	requests[first] = &request{purpose: join, set: b.newID(), seat: first, seats: strings.Join(addrs, " "), byWord: byWord}
 	founder := b.ask(ctx, requests)[first]
 	if founder.err != nil || founder.marker.set == "" {
-		return
+		return ""
 	}
 	replies := make([]reply, len(b.found))
 	for i, f := range b.found {
@@ -146,14 +222,16 @@ func (b *bootstrap) foundSet(ctx context.Context) {
 	}
 	replies[first] = founder
 	b.found = b.judge(replies) // by the seats in the founder's marker
-	if b.found[first].marked() {
-		b.assignMarkers(ctx, founder.marker)
+	if !b.found[first].marked() || byWord && founder.marker.set != requests[first].set {
+		return ""
 	}
+	b.founder = first
+	return founder.marker.set
 }
 
 // assignMarkers makes the masters without markers members of the set. The next client finds the markers there. A server
 // that has no seat (see freeSeat) is another server, and must not count in place of the member.
-func (b *bootstrap) assignMarkers(ctx context.Context, of marker) {
+func (b *bootstrap) assignMarkers(ctx context.Context, of marker, byWord bool) {
 	known := b.knownTerms()
 	requests := make([]*request, len(b.masters))
 	for i, f := range b.found {
@@ -163,6 +241,7 @@ func (b *bootstrap) assignMarkers(ctx context.Context, of marker) {
 		case f.state == unmarked:
 			requests[i] = &request{
 				purpose: join, set: of.set, seat: f.seat, seats: of.seats, terms: known, instead: f.rival,
+				byWord: byWord,
 			}
 		}
 	}

@@ -428,11 +428,20 @@ type request struct {
 	seats   string // the addresses of all masters, by seat
 	terms   terms  // of the seats, for the master to record
 	instead string // id of the set whose marker is replaced
+	byWord  bool   // it abstains only for tokens: see foundByWord
+	reads   bool   // the master changes nothing
 }
 
 func (r *request) args(rules string, quarantine time.Duration) []string {
+	keeps := layout
+	if r.reads {
+		keeps = ""
+	}
+	if r.byWord {
+		quarantine = wordQuarantine
+	}
 	return []string{
-		string(r.purpose), layout, rules, r.set, strconv.Itoa(r.seat), r.seats,
+		string(r.purpose), keeps, rules, r.set, strconv.Itoa(r.seat), r.seats,
 		strconv.FormatInt(quarantine.Milliseconds(), 10), r.terms.text(), r.instead,
 	}
 }

@@ -22,6 +22,7 @@ import (
 type Locker struct {
 	engine.Config
 	Owned bool // the locker closes the clients
+	Begin bool // the check of the masters begins with the locker
 	Lock  Lock
 }
 

@@ -203,6 +203,9 @@ func (s Keyspace) Pattern(namePrefix string) string {
 	return globEscaper.Replace(s.prefix+":{"+tag(namePrefix)) + "*}"
 }
 
+// AnyPattern returns the glob pattern of SCAN that matches every key of the prefix.
+func (s Keyspace) AnyPattern() string { return globEscaper.Replace(s.prefix+":") + "*" }
+
 var globEscaper = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
 // NameOf returns the name of the lock whose first key this is. ok is false for a key that no lock has.

@@ -11,7 +11,11 @@
  * -DLOSSES=k       how often a master loses its data
  * -DLOOKS=k        how often each client looks at the masters: 1 (default)
  * -DNAMERS         each client names its set on another master: their lists are in another order, and hide the run ids
+ * -DWORD           client 0 founds the set by the word that the masters are new: it goes on only if all three have
+ *                  answered, and none has a marker or a grant; those that get their marker from it vote at once. It
+ *                  may stop half way. No master loses data before it has begun its last step, or has stopped.
  * Shortcuts, each of which is refuted:
+ * -DFALSE_WORD     the same, and masters lose data at any time
  * -DAT_ONCE=k      if all masters have answered and none had a marker, those that get one within k ticks of the
  *                  client's look vote at once
  * -DSHORT          a master abstains for less than the TTL
@@ -30,6 +34,14 @@
 #endif
 #ifndef LOOKS
 #define LOOKS 1
+#endif
+#ifdef FALSE_WORD
+#define WORD
+#endif
+#ifdef WORD
+#define WORDS(c) (c == 0)
+#else
+#define WORDS(c) 0
 #endif
 #define NAME(n)   ('A'+(n))
 #define AT(c,n)   ((c)*3+(n))
@@ -54,6 +66,7 @@ byte looks[2] = LOOKS - 1;
 byte age[2];            /* ticks since the first look */
 byte name[2];           /* of the set to which the client takes masters */
 bit  fresh[2];          /* it has seen three masters without a marker */
+bit  word = WORDS(0);   /* what client 0 does is by its word, and is not over */
 byte has[2];            /* grants of the acquisition that is under way */
 byte trust[2];          /* ticks; of a lease, or of an acquisition that is under way */
 #define HELD(c) (has[c] >= 2 && trust[c] > 0)
@@ -68,13 +81,13 @@ byte trust[2];          /* ticks; of a lease, or of an acquisition that is under
 
 #define ISNEXT(c,n) (saw[AT(c,n)] == UNASKED && (n == FIRST(c) || saw[AT(c,(n+2)%3)] != UNASKED))
 inline look(c, n) {
-  d_step { name[c] == 0 && ISNEXT(c,n) ->
+  d_step { name[c] == 0 && ISNEXT(c,n) && !(WORDS(c) && word && (set[n] != 0 || grant[n] != 0)) ->
     saw[AT(c,n)] = (set[n] == 0 -> UNMARKED : set[n]);
     printf("  client %d sees %c in set %d\n", c, NAME(n), set[n])
   }
 }
 inline miss(c, n) {
-  d_step { name[c] == 0 && ISNEXT(c,n) -> saw[AT(c,n)] = SILENT }
+  d_step { name[c] == 0 && ISNEXT(c,n) && !(WORDS(c) && word) -> saw[AT(c,n)] = SILENT }
 }
 
 #ifdef SHORT
@@ -84,6 +97,9 @@ inline miss(c, n) {
 #endif
 inline mark(c, n) {
   set[n] = name[c]; abstains[n] = QUARANTINE;
+#ifdef WORD
+  if :: WORDS(c) && word -> abstains[n] = 0 :: else -> skip fi;
+#endif
 #ifdef AT_ONCE
   if :: fresh[c] && age[c] <= AT_ONCE -> abstains[n] = 0 :: else -> skip fi;
 #endif
@@ -141,6 +157,16 @@ inline lookAgain(c) {
   }
 }
 
+#ifdef WORD
+/* Client 0 has marked all, or gives up: what it has not sent by then is not sent. It goes on as any client does. */
+inline wordIsOver() {
+  d_step { word == 1 ->
+    word = 0; name[0] = 0; saw[AT(0,0)] = UNASKED; saw[AT(0,1)] = UNASKED; saw[AT(0,2)] = UNASKED;
+    printf("  client 0 is no more bound by its word\n")
+  }
+}
+#endif
+
 /* A client that has looked once acquires, also while another look of its process is under way. */
 inline begin(c) {
   d_step { trust[c] == 0 && name[c] != 0 && name[c] <= 2 && time >= 1 ->
@@ -160,8 +186,13 @@ inline ask(c, n) {
   }
 }
 
+#if defined(WORD) && !defined(FALSE_WORD)
+#define MAYLOSE (word == 0)
+#else
+#define MAYLOSE 1
+#endif
 inline lose(n) {
-  d_step { losses > 0 && (set[n] != 0 || grant[n] != 0) ->
+  d_step { losses > 0 && (set[n] != 0 || grant[n] != 0) && MAYLOSE ->
     losses--; set[n] = 0; abstains[n] = 0; grant[n] = 0; left[n] = 0;
     printf("  %c loses its data\n", NAME(n))
   }
@@ -196,6 +227,9 @@ end: do
   :: move(0,0) :: move(0,1) :: move(0,2) :: move(1,0) :: move(1,1) :: move(1,2)
 #endif
   :: lookAgain(0) :: lookAgain(1)
+#ifdef WORD
+  :: wordIsOver()
+#endif
   :: begin(0) :: begin(1)
   :: ask(0,0) :: ask(0,1) :: ask(0,2) :: ask(1,0) :: ask(1,1) :: ask(1,2)
   :: lose(0) :: lose(1) :: lose(2)

@@ -73,13 +73,14 @@ func TestSmallCases(t *testing.T) {
 		"block-unminted", "block-assumed", "upgrade-unheld",
 		"adopt-untaken", "adopt-had-any", "adopt-ghost", "adopt-break-untold", "adopt-unmarked", "adopt-any-mark",
 		"break-frees", "break-renewable",
-		"break-mark-expires", "minimum-ttl", "minimum-cut", "minimum-renewed",
+		"break-mark-expires", "minimum-ttl", "minimum-cut", "minimum-renewed", "founded-false-word",
 	} {
 		require.Regexp(t, `(?m)^ok +`+shortcut+` +refuted `, out)
 	}
 	for _, rule := range []string{
 		"writes", "readers", "rolled-back", "regain-wiped", "floor", "queue", "passed", "lowers", "leaves", "leaves-cut-off",
 		"adopt", "adopt-two", "adopt-broken", "adopt-forged", "adopt-forged-lost", "break", "minimum",
+		"founded-by-word",
 	} {
 		require.Regexp(t, `(?m)^ok +`+rule+` +holds `, out)
 	}
