@@ -36,9 +36,11 @@
 //
 // # Goroutines and lock order
 //
-// An engine has 1 + N goroutines for any number of leases: one for the timers and one for each master's pipeline. With
-// waiters each master that is listened to adds one. A master that is more than one server adds one that watches which
-// servers these are, and a Cluster has a pipeline and a listener for each server that owns slots.
+// An engine has 1 + N goroutines for any number of leases while nothing is sent: one for the timers and one for each
+// master's pipeline. A pipeline that has much to send adds up to four senders. With waiters each master that is
+// listened to adds one. A master in quarantine adds one that reports its end. A master that is more than one server
+// adds one that watches which servers these are, and a Cluster has a pipeline and a listener for each server that owns
+// slots.
 //
 // A lease has one mutex, which guards its doneState and its holds, with the acquisition and the keeping of each. A
 // giving has one for its answers, and each queue of releases has one for what waits. No mutex is held over a network

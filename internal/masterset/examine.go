@@ -81,8 +81,8 @@ func (s *Set) Begin() {
 }
 
 // Found founds a set by the word of its caller that its masters are new, and returns once they vote: see foundByWord.
-// It refuses masters of which one does not answer, is unfit or has a marker, and those of which inUse says that they have
-// keys of locks. The Set is for this call alone.
+// It refuses masters of which one does not answer, is unfit or has a marker, and those of which inUse says that they
+// have keys of locks. The Set is for this call alone.
 func (s *Set) Found(ctx context.Context, inUse func() error) error {
 	s.grace = 2 * s.cfg.QuorumTimeout // every master is waited for
 	b := &bootstrap{view: s.view, ask: s.askAll, newID: s.cfg.NewID}

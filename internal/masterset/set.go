@@ -263,11 +263,31 @@ func (s *Set) apply(found []finding) (inOrder int, moved bool) {
 		if abstains {
 			s.cfg.Warn("a master is new or may have lost leases, and is in quarantine",
 				slog.String("master", m.Addr()), slog.Duration("for", f.abstains))
+			s.cfg.Spawn(func() { s.reportVote(i, f) })
 		}
 		s.cfg.OnProcess(i, f.process())
 		moved = m.SetIdentity(f.marker.id, f.dials) || moved
 	}
 	return inOrder, moved
+}
+
+// reportVote logs the end of the quarantine that was found, unless another one has begun meanwhile. No pass is due at
+// that time, and operators wait for the line before they restart another master.
+func (s *Set) reportVote(i int, f finding) {
+	over := time.NewTimer(f.abstains)
+	defer over.Stop()
+	select {
+	case <-over.C:
+	case <-s.cfg.Life.Done():
+		return
+	}
+	s.mu.Lock()
+	same := s.logged[i] == f.marker.id && s.defects[i] == nil
+	s.mu.Unlock()
+	if same {
+		s.cfg.Info("the quarantine of a master is over, and it votes again",
+			slog.String("master", s.cfg.Masters[i].Addr()))
+	}
 }
 
 // noteDefect records the reason that a master has no vote, and logs it when it appears, changes or ends.
