@@ -65,9 +65,10 @@ func checkMasters(masters []rueidis.Client) error {
 }
 
 // Open returns a Locker over a quorum of masters with clients of its own, made as by Dial; Close closes all of them.
-// Each address is host:port, or the URL of one server, as for rwlock.Open. A server need not answer yet: Ping says
-// whether a quorum does. Open begins the check of the masters in the background, and the first start of a set with it:
-// new masters grant nothing for the longest TTL from then on. New says more, and Found spares that.
+// Each address is host:port or a URL, as for rwlock.Open, of one server or of several: redis://a:6379,b:6379,c:6379. A
+// server need not answer yet: Ping says whether a quorum does. Open begins the check of the masters in the background,
+// and the first start of a set with it: new masters grant nothing for the longest TTL from then on. New says more, and
+// Found spares that.
 func Open(addrs []string, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	clients, err := open(addrs)
 	if err != nil {
@@ -84,16 +85,20 @@ func Open(addrs []string, opts ...rwlock.Option) (*rwlock.Locker, error) {
 
 // open makes a client of each address or URL.
 func open(addrs []string) ([]rueidis.Client, error) {
-	options := make([]rueidis.ClientOption, len(addrs))
+	var options []rueidis.ClientOption
 	for i, addr := range addrs {
-		base, rule := transport.ReadAddress(addr)
-		if rule == "" && !transport.IsOneServer(base) {
-			rule = "must be the URL of one server, which decides alone"
+		servers, rule := transport.ReadAddress(addr, "")
+		if servers.Cluster || servers.IsSentinel() {
+			rule = "must be the URL of servers, each of which decides alone"
 		}
 		if rule != "" {
 			return nil, &rwlock.OptionError{Option: "addrs", Value: i, Rule: rule}
 		}
-		options[i] = base
+		for _, one := range servers.Option.InitAddress {
+			base := servers.Option
+			base.InitAddress = []string{one}
+			options = append(options, base)
+		}
 	}
 	return dial(options)
 }
@@ -179,7 +184,7 @@ func checkAddrs(options []rueidis.ClientOption) error {
 			rule = "must not be empty"
 		}
 		if rule != "" {
-			return refused(addr, fmt.Sprintf("address %d %s", i, rule))
+			return refused(transport.Shown(addr), fmt.Sprintf("address %d %s", i, rule))
 		}
 		if first, twice := seen[addr]; twice {
 			return refused(addr, fmt.Sprintf("addresses %d and %d are the same", first, i))

@@ -32,10 +32,16 @@ func Dial(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
 		return nil, &OptionError{"Dial", addr, "neither addr nor base.InitAddress names a server"}
 	case addr != "":
 		if rule := transport.AddressRule(addr, base); rule != "" {
-			return nil, &OptionError{"Dial", addr, rule}
+			return nil, &OptionError{"Dial", transport.Shown(addr), rule}
 		}
 		base.InitAddress = []string{addr}
 		base.ForceSingleClient = true
+	default:
+		for _, server := range base.InitAddress {
+			if rule := transport.AddressRule(server, base); rule != "" {
+				return nil, &OptionError{"base.InitAddress", transport.Shown(server), rule}
+			}
+		}
 	}
 	option := transport.Tuned(base)
 	client, err := transport.Dial(option)
@@ -69,20 +75,26 @@ func namingLimit(err error, o rueidis.ClientOption) error {
 }
 
 // Open returns a Locker with a client of its own, made as by Dial; Close closes both. addr is host:port, or a URL as
-// REDIS_URL often has it: redis://, rediss:// or unix://, read by rueidis.ParseURL, also for a Cluster and sentinels.
+// REDIS_URL often has it: redis://, rediss:// or unix://, with the parameters of rueidis.ParseURL, redis-cluster:// and
+// redis-sentinel://. With rediss:// each server has a certificate for its own name, sentinels too. Errors quote no
+// URL, because of its password.
 // The server need not answer yet: Ping says whether it does, and until then a Lock waits, and the logger is told why.
 // An addr or an option that breaks a rule is an *OptionError. For a Cluster or sentinels none of which answers, the
 // error is a *QuorumError.
 func Open(addr string, opts ...Option) (*Locker, error) {
-	base, rule := transport.ReadAddress(addr)
+	servers, rule := transport.ReadAddress(addr, "")
+	one := ""
+	switch {
+	case rule != "":
+	case servers.IsOneServer():
+		one = servers.Option.InitAddress[0]
+	case !servers.Cluster && !servers.IsSentinel():
+		rule = "names several servers that decide together, which redlock.Open takes; a Cluster is redis-cluster://"
+	}
 	if rule != "" {
 		return nil, &OptionError{"Open", "addr", rule}
 	}
-	one := ""
-	if transport.IsOneServer(base) {
-		one = base.InitAddress[0]
-	}
-	client, err := Dial(one, base)
+	client, err := Dial(one, servers.Option)
 	if err != nil {
 		return nil, err
 	}

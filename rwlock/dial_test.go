@@ -166,9 +166,10 @@ func TestOpen(t *testing.T) {
 		require.NoError(t, locker.Close(), name)
 	}
 	for says, addr := range map[string]string{
-		"host:port": "localhost", `"" must be`: "", "invalid URL scheme": "http://localhost:6379",
-		"invalid database number": "redis://:secret@localhost/first", "must be 1 to 128 bytes": plain.Addr(),
-		"invalid port": "redis://:secret@localhost:port",
+		"host:port": "localhost", `"" must be`: "", "which begins with redis://": "http://:secret@localhost:6379",
+		"number of a database": "redis://:secret@localhost/first", "must be 1 to 128 bytes": plain.Addr(),
+		"each server of a URL must be": "redis://:secret@localhost:port",
+		"which redlock.Open takes":     "redis://:secret@a:1,b:1,c:1",
 	} {
 		err := expect.ErrorOf(rwlock.Open(addr, rwlock.WithPrefix(strings.Repeat("p", 129))))
 		expect.Fails(t, err, rwlock.ErrOption, says)

@@ -12,15 +12,16 @@
 //	fencelock serve          a page about the locks in use, for a browser on this machine
 //
 // Flags may stand before and after a name; -h after a sub-command lists its flags. The Redis is that of -addr, of the
-// environment variable FENCELOCK_URL, of REDIS_URL, or 127.0.0.1:6379, in this order:
+// environment variable FENCELOCK_URL, of REDIS_URL, or 127.0.0.1:6379, in this order. Each is host:port or a URL, as
+// rwlock.Open takes it:
 //
 //	redis://user:password@host:6379/0                        one server; rediss:// is TLS
 //	redis://host-a:6379,host-b:6379,host-c:6379              a quorum of masters
 //	unix:///run/redis.sock?db=0                              one server, by its socket
 //	redis-sentinel://user:password@host-a:26379,host-b/name  the master that the sentinels call name
 //	redis-cluster://host-a:6379,host-b:6379                  a Cluster, by some of its nodes
-//	redis://host-a:6379?addr=host-b:6379                     the same, as for rueidis.ParseURL
-//	redis://host-a:26379?addr=host-b:26379&master_set=name   sentinels, as for rueidis.ParseURL
+//	redis://host-a:6379?addr=host-b:6379                     the same, by another form
+//	redis://host-a:26379?addr=host-b:26379&master_set=name   sentinels, by another form
 //
 // The exit status is 0 if all is well; 1 if a server did not answer or refused, or doctor has found an error; 2 for a
 // wrong command line; 3 if the lock of inspect is free, the hold of break is gone, or doctor has found warnings and no

@@ -8,11 +8,8 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -39,18 +36,23 @@ type target struct {
 	certFile       string
 	keyFile        string
 	serverName     string
+	skipVerify     bool
 	prefix         string
 	by             string // who breaks holds
 	timeout        time.Duration
 	quarantine     time.Duration // of a quorum; 0 for the default
 }
 
-// addresses is a flag that may be given several times, with one or more addresses each.
+// addresses is a flag that may be given several times, with a URL or with one or more addresses each.
 type addresses []string
 
 func (a *addresses) String() string { return strings.Join(*a, ",") }
 
 func (a *addresses) Set(text string) error {
+	if isURL(text) {
+		*a = append(*a, text)
+		return nil
+	}
 	for addr := range strings.SplitSeq(text, ",") {
 		if addr == "" {
 			return errors.New("an address is empty")
@@ -60,10 +62,13 @@ func (a *addresses) Set(text string) error {
 	return nil
 }
 
+// isURL reports whether a text is a URL, or was meant as one.
+func isURL(text string) bool { return strings.Contains(text, "://") || strings.Contains(text, "@") }
+
 // define adds the flags of the connection. given returns the names of the flags that were set, after they were parsed.
 func (t *target) define(flags *flag.FlagSet) (given func() map[string]bool) {
-	flags.Var(&t.addrs, "addr", "`host:port` of the server, or the path of its socket; several, with commas between\n"+
-		"them, are the masters of a quorum, or sentinels with -sentinel, or nodes with -cluster")
+	flags.Var(&t.addrs, "addr", "`host:port` of the server, the path of its socket, or a URL; several, with commas\n"+
+		"between them, are the masters of a quorum, or sentinels with -sentinel, or nodes with -cluster")
 	flags.StringVar(&t.sentinel, "sentinel", "", "the `name` of the master at the sentinels")
 	flags.BoolVar(&t.cluster, "cluster", false, "the servers are nodes of one Cluster")
 	flags.StringVar(&t.user, "user", "", "the user at the servers")
@@ -88,17 +93,29 @@ func (t *target) define(flags *flag.FlagSet) (given func() map[string]bool) {
 
 // complete fills in from the environment what no flag has set. A flag goes before a part of the address.
 func (t *target) complete(given map[string]bool, getenv func(string) string) error {
-	if !given["addr"] {
-		variable := "FENCELOCK_URL"
-		text := getenv(variable)
-		if text == "" {
-			variable = "REDIS_URL"
-			text = getenv(variable)
-		}
-		if text != "" {
-			if err := t.read(text, given); err != nil {
-				return fmt.Errorf("%s: %w", variable, err) // never the text: it may have a password
+	source, texts := "-addr", t.addrs
+	for _, variable := range []string{"FENCELOCK_URL", "REDIS_URL"} {
+		if text := getenv(variable); text != "" && len(texts) == 0 {
+			source = variable
+			if err := texts.Set(text); err != nil {
+				return fmt.Errorf("%s: %w", source, err)
 			}
+		}
+	}
+	if len(texts) == 0 {
+		texts = addresses{""}
+	}
+	t.addrs = nil
+	asked := t.sentinel
+	for i, text := range texts {
+		servers, err := readAddress(text, asked)
+		if err != nil {
+			return fmt.Errorf("%s: %w", source, err) // without the text, which may have a password
+		}
+		before := *t
+		if t.take(servers, given); i > 0 && !t.alike(before) {
+			return fmt.Errorf("%s: the addresses differ in more than their servers: say what is right by -user, "+
+				"-password, -db and -tls", source)
 		}
 	}
 	if t.password == "" {
@@ -106,16 +123,6 @@ func (t *target) complete(given map[string]bool, getenv func(string) string) err
 	}
 	if t.sentinelPass == "" {
 		t.sentinelPass = getenv("FENCELOCK_SENTINEL_PASSWORD")
-	}
-	if len(t.addrs) == 0 {
-		t.addrs = addresses{""}
-	}
-	port := "6379"
-	if t.sentinel != "" {
-		port = "26379"
-	}
-	for i, addr := range t.addrs {
-		t.addrs[i] = withDefaults(addr, port)
 	}
 	switch {
 	case t.sentinel != "" && t.cluster:
@@ -128,118 +135,47 @@ func (t *target) complete(given map[string]bool, getenv func(string) string) err
 	return nil
 }
 
-func withDefaults(addr, port string) string {
-	if strings.HasPrefix(addr, "/") { // a Unix socket
-		return addr
+// readAddress reads one address. Without a URL the host or the port may be missing.
+func readAddress(text, sentinel string) (a transport.Address, err error) {
+	if !isURL(text) && !strings.HasPrefix(text, "/") {
+		port := "6379"
+		if sentinel != "" {
+			port = "26379"
+		}
+		text = transport.WithDefaults(text, port)
 	}
-	host, own, err := net.SplitHostPort(addr)
-	if err != nil {
-		host, own = strings.Trim(addr, "[]"), port
+	a, rule := transport.ReadAddress(text, sentinel)
+	if rule != "" {
+		return a, errors.New(rule)
 	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, own)
+	return a, nil
 }
 
-// read reads a URL, which may have a list of hosts: the url package knows none.
-func (t *target) read(text string, given map[string]bool) error {
-	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok {
-		return errors.New("must begin with redis://, rediss://, unix://, redis-sentinel:// or redis-cluster://")
-	}
-	scheme = strings.ToLower(scheme)
-	kind := strings.Replace(strings.ReplaceAll(scheme, "+", "-"), "valkey", "redis", 1)
-	encrypted := strings.HasPrefix(kind, "rediss")
-	switch strings.Replace(kind, "rediss", "redis", 1) {
-	case "redis", "redis-sentinel", "redis-cluster", "unix":
-	default:
-		return fmt.Errorf("unknown scheme %q", scheme)
-	}
-	rest, query, _ := strings.Cut(rest, "?")
-	rest, path, _ := strings.Cut(rest, "/")
-	path = strings.TrimSuffix(path, "/")
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		user, password, _ := strings.Cut(rest[:at], ":")
-		if err := unescape(&t.user, user, given["user"]); err != nil {
-			return err
-		}
-		if err := unescape(&t.password, password, given["password"]); err != nil {
-			return err
-		}
-		rest = rest[at+1:]
-	}
-	if !given["tls"] {
-		t.tls = encrypted
-	}
-	if kind == "unix" {
-		rest, path = "/"+path, ""
-	}
-	if err := t.addrs.Set(rest); err != nil {
-		return err
-	}
-	db := path
-	switch {
-	case strings.HasSuffix(kind, "-cluster"):
-		t.cluster = true
-	case strings.HasSuffix(kind, "-sentinel"):
-		var name string
-		name, db, _ = strings.Cut(path, "/")
-		if name == "" && !given["sentinel"] {
-			return errors.New("the name of the master must follow the sentinels: redis-sentinel://host:26379/name")
-		}
-		if err := unescape(&t.sentinel, name, given["sentinel"]); err != nil {
-			return err
-		}
-	}
-	if err := t.readQuery(query, given, &db); err != nil {
-		return err
-	}
-	if db == "" || given["db"] {
-		return nil
-	}
-	number, err := strconv.Atoi(db)
-	if err != nil {
-		return errors.New("the path must be the number of a database")
-	}
-	t.db = number
-	return nil
+// alike reports whether another target differs in its servers alone.
+func (t *target) alike(o target) bool {
+	return t.user == o.user && t.password == o.password && t.db == o.db && t.tls == o.tls &&
+		t.skipVerify == o.skipVerify && t.cluster == o.cluster && t.sentinel == o.sentinel
 }
 
-// readQuery reads the end of a URL for rueidis.ParseURL: more nodes of a Cluster, or the master of sentinels.
-func (t *target) readQuery(text string, given map[string]bool, db *string) error {
-	query, err := url.ParseQuery(text)
-	if err != nil {
-		return errors.New("what follows the question mark cannot be read")
+// take adds the servers of the address, and takes over what no flag has set.
+func (t *target) take(a transport.Address, given map[string]bool) {
+	t.addrs = append(t.addrs, a.Option.InitAddress...)
+	if !given["user"] {
+		t.user = a.Option.Username
 	}
-	for _, addr := range query["addr"] {
-		if err := t.addrs.Set(addr); err != nil {
-			return err
-		}
+	if !given["password"] {
+		t.password = a.Option.Password
 	}
-	if query.Has("master_set") && !given["sentinel"] {
-		t.sentinel = query.Get("master_set")
+	if !given["db"] {
+		t.db = a.Option.SelectDB
 	}
-	if query.Has("addr") && t.sentinel == "" && !given["cluster"] {
-		t.cluster = true
+	if config := a.Option.TLSConfig; !given["tls"] {
+		t.tls, t.skipVerify = config != nil, config != nil && config.InsecureSkipVerify
 	}
-	if query.Has("db") {
-		*db = query.Get("db")
+	if !given["cluster"] {
+		t.cluster = a.Cluster
 	}
-	return nil
-}
-
-// unescape sets a part of a URL, unless a flag has set it. Its errors do not quote the part: it may be a password.
-func unescape(part *string, text string, given bool) error {
-	if given {
-		return nil
-	}
-	decoded, err := url.PathUnescape(text)
-	if err != nil {
-		return errors.New("the user, the password or the name has a wrong escape sequence with %")
-	}
-	*part = decoded
-	return nil
+	t.sentinel = a.Option.Sentinel.MasterSet
 }
 
 // quorum reports whether the addresses are masters that decide together.
@@ -277,7 +213,10 @@ func (t *target) option() (o rueidis.ClientOption, err error) {
 }
 
 func (t *target) tlsConfig() (*tls.Config, error) {
-	config := &tls.Config{ServerName: t.serverName, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{
+		ServerName: t.serverName, MinVersion: tls.VersionTLS12,
+		InsecureSkipVerify: t.skipVerify, //nolint:gosec // by the word of the URL
+	}
 	if t.caFile != "" {
 		pem, err := os.ReadFile(t.caFile)
 		if err != nil {

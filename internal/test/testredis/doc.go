@@ -48,6 +48,7 @@
 //	sentinel := testredis.StartSentinel(t, binary)   // a master, two replicas, three sentinels
 //	cluster := testredis.StartCluster(t, binary, 1)  // three masters, each with one replica
 //	tls := testredis.StartTLS(t, binary)             // speaks TLS at tls.TLSAddr()
+//	ca := testredis.NewAuthority(t)                  // ca.Start, ca.StartSentinel, ca.StartCluster: a certificate each
 //	client, err := rwlock.Dial("", sentinel.Option())
 //	sentinel.Failover(); sentinel.KillMaster()       // both return the new master
 //	sentinel.DownAfter(time.Second); sentinel.Master().Kill(); sentinel.AwaitMaster(old)

@@ -26,6 +26,7 @@ import (
 // Command use its plain port, for the administrator.
 type TLS struct {
 	*Server
+	host   string
 	port   int
 	config *tls.Config
 }
@@ -33,7 +34,7 @@ type TLS struct {
 // StartTLS starts a server with the given arguments added.
 func StartTLS(t testing.TB, binary string, args ...string) *TLS {
 	t.Helper()
-	s := &TLS{Server: newServer(t, binary)}
+	s := &TLS{Server: newServer(t, binary), host: "127.0.0.1"}
 	certificate, key := filepath.Join(s.dir, "server.crt"), filepath.Join(s.dir, "server.key")
 	s.config = writeCertificate(t, certificate, key)
 	s.prepare = func() (err error) {
@@ -54,7 +55,7 @@ func (s *TLS) Option() rueidis.ClientOption {
 }
 
 // TLSAddr returns the host:port at which the server speaks TLS.
-func (s *TLS) TLSAddr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *TLS) TLSAddr() string { return net.JoinHostPort(s.host, strconv.Itoa(s.port)) }
 
 // writeCertificate makes a self-signed certificate for 127.0.0.1, and returns the configuration with which a client
 // accepts it.
