@@ -126,6 +126,7 @@ func TestNoServer(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartBinary(t, binary(t), "--requirepass", "right")
 	tls := testredis.StartTLS(t, binary(t))
+	twemproxy := testredis.StartTwemproxy(t, server)
 	other := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(other.Close)
 	silent := expect.NoError(net.Listen("tcp", "127.0.0.1:0")).In(t)
@@ -145,6 +146,7 @@ func TestNoServer(t *testing.T) {
 		{"-tls -addr " + tls.TLSAddr(), "certificate", "-ca", statusFailed},
 		{"-addr " + other.Listener.Addr().String(), "unknown message type", "is no Redis", statusFailed},
 		{"-addr " + silent.Addr().String(), "", "it hangs, is busy", statusFailed},
+		{"-addr " + twemproxy, "first command (HELLO)", "such as twemproxy, cannot carry locks", statusFailed},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()

@@ -351,6 +351,9 @@ func (t *target) advice(err error) string {
 	case !t.tls && has("no reply"):
 		return "the server accepts the connection, and does not answer: it hangs, is busy with a long command, or its " +
 			"clients are paused (CLIENT UNPAUSE); or it speaks TLS at this port: then add -tls"
+	case !t.tls && has("first command (HELLO)"):
+		return "the other side ends each connection: if it speaks TLS at this port, add -tls; if it is a proxy, are its " +
+			"servers up? A proxy that does not know HELLO, such as twemproxy, cannot carry locks"
 	case !t.tls && has("EOF", "reset", "closed"):
 		return "the server ends the connection: if it speaks TLS at this port, add -tls"
 	default:

@@ -2,9 +2,11 @@ package transport_test
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -266,4 +268,22 @@ func TestAServerThatNeverKnowsAScript(t *testing.T) {
 		require.True(t, transport.DidNotRun(err))
 		require.ErrorContains(t, b.do(context.Background()), "NOSCRIPT")
 	})
+}
+
+// Where all addresses of a Cluster change at once, its client dials one after the other for a node that is gone.
+func TestAFailureOfAnotherServerThanTheNode(t *testing.T) {
+	for last, says := range map[byte]string{1: "dial tcp 10.0.0.1:6379", 2: "asked by way of another server: dial tcp"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newFakeCluster(t, 3)
+			addr := &net.TCPAddr{IP: net.IPv4(10, 0, 0, last), Port: 6379}
+			failure := &net.OpError{Op: "dial", Net: "tcp", Addr: addr, Err: syscall.ECONNREFUSED}
+			c.clients[1] = &brokenClient{c.clients[1], failure}
+			b := newBed(t, c)
+			synctest.Wait()
+			r, _ := b.Do(t.Context(), refresh, keysOf(strconv.Itoa(c.lockOn(1))), wire.Vote{}, nil)
+			require.Regexp(t, "^"+says, r.Error().Error())
+			require.ErrorIs(t, r.Error(), failure)
+			require.True(t, transport.DidNotRun(r.Error()))
+		})
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"slices"
@@ -269,6 +271,8 @@ func (g *greeting) check(conn net.Conn, read []byte, err error) error {
 	line, more, whole := bytes.Cut(g.text, []byte("\r\n"))
 	begins := func(with []byte) bool { return bytes.HasPrefix(line, with) || bytes.HasPrefix(with, line) }
 	switch refusal := slices.ContainsFunc(connectionRefusals, begins); {
+	case len(g.text) == 0 && errors.Is(err, io.EOF):
+		return &net.OpError{Op: "dial", Addr: conn.RemoteAddr(), Err: errNoGreeting}
 	case !refusal || len(more) > 0:
 		*g = greeting{done: true}
 	case err != nil && whole:
@@ -276,6 +280,11 @@ func (g *greeting) check(conn net.Conn, read []byte, err error) error {
 	}
 	return err
 }
+
+// errNoGreeting is the failure of a new connection that the other side closes without an answer. The client sends a
+// user's command only after the answer to HELLO. A proxy that does not know that command closes the connection so, and
+// a proxy without a server, and some servers that expect TLS.
+var errNoGreeting = fmt.Errorf("closed without an answer to the first command (HELLO): %w", io.EOF)
 
 // coalescingConn sends the commands of many callers in few writes. One goroutine of the client writes for all callers.
 // It becomes runnable as soon as the first caller of a burst has posted a command, so without coalescingConn it would

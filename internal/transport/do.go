@@ -354,6 +354,8 @@ func (n *Node) nameFailure(ctx context.Context, r rueidis.RedisResult, sent cloc
 	switch {
 	case err == nil:
 		return r
+	case n.isOther(err):
+		return rueidis.NewErrorResult(&otherError{err})
 	case ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
 		return rueidis.NewErrorResult(&linkError{err, n.m.cfg.Clock.Now().Mono - sent.Mono})
 	case errors.Is(err, os.ErrDeadlineExceeded) && !DidNotRun(err):
@@ -362,6 +364,24 @@ func (n *Node) nameFailure(ctx context.Context, r rueidis.RedisResult, sent cloc
 		return r
 	}
 }
+
+// isOther reports whether a connection to another server than this node failed. The client of a Cluster tries
+// the servers that it knows, in any order, for a node whose own connection has ended.
+func (n *Node) isOther(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "dial" || op.Addr == nil || n.addr == "" {
+		return false
+	}
+	host, _, _ := net.SplitHostPort(n.addr)
+	return net.ParseIP(host) != nil && op.Addr.String() != n.addr
+}
+
+// otherError is a failure to connect to another server of the Cluster than the one that is named beside the error.
+type otherError struct{ cause error }
+
+func (e *otherError) Error() string { return "asked by way of another server: " + e.cause.Error() }
+
+func (e *otherError) Unwrap() error { return e.cause }
 
 // linkError is a failure to connect. It has the types of its cause, and its text unless that names only the end of the
 // client's own time limit.

@@ -192,6 +192,8 @@ var cures = []struct{ part, cure string }{
 	{"no reply", "the server hangs, is busy with a long command, or its clients are paused (CLIENT UNPAUSE); or only " +
 		"one of the two speaks TLS"},
 	{"x509", "the certificate of the server must be for this name, and by an authority that the client trusts"},
+	{"first command (HELLO)", "the other side ends each connection: does it speak TLS at this port? Is it a proxy whose " +
+		"servers are down? A proxy that does not know HELLO, such as twemproxy, cannot carry locks"},
 	{"connection reset", tlsCure},
 	{"EOF", tlsCure},
 	{"connection refused", "no server listens there: is it running, and is the address right?"},
