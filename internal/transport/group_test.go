@@ -189,8 +189,8 @@ func TestContendedLocksAreNotGrouped(t *testing.T) {
 	})
 }
 
-// Acquires of one lock are in no group and keep their order: a writer does not pass who has asked before, and one that
-// a group would leave is not passed by who asks after it.
+// Acquires of one lock are in no group and keep their order: a writer does not pass an earlier request, and no later
+// request passes a member that a group would leave.
 func TestAcquiresOfOneLockKeepTheirOrder(t *testing.T) {
 	reads := func(c *transport.Call) { c.Args[3] = "r" + c.Args[3][1:] }
 	shorter := func(c *transport.Call) { c.Args[1] = "1000" }
@@ -219,7 +219,7 @@ func TestAcquiresOfOneLockKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// Those who ask after a set for one of its locks do not pass it.
+// A later request for one of its locks does not pass a set.
 func TestASetIsNotPassed(t *testing.T) {
 	inBed(t, func(t *testing.T, b *bed) {
 		got := newStatuses(b)
