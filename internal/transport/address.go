@@ -19,7 +19,7 @@ type Address struct {
 	Cluster bool                 // they are nodes of one Cluster
 }
 
-// IsOneServer reports whether the address is that of one server, which decides alone.
+// IsOneServer reports whether the address names one server, which decides alone.
 func (a Address) IsOneServer() bool {
 	return len(a.Option.InitAddress) == 1 && !a.Cluster && !a.IsSentinel()
 }

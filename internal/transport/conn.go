@@ -141,7 +141,7 @@ type replyTimeoutConn struct {
 	asked   atomic.Int64 // when the first Write of a silence began, in nanoseconds since opened
 	slowest atomic.Int64 // the slowest recent answer, in nanoseconds
 	opened  time.Time
-	closed  func(*replyTimeoutConn) // is told of its end
+	closed  func(*replyTimeoutConn) // called at its end
 
 	abandoned atomic.Pointer[string] // why leave was called
 
