@@ -41,9 +41,9 @@ func prepare(ctx context.Context, cfg config) (_ *bench, err error) {
 			b.close()
 		}
 	}()
-	addrs, servers := cfg.addrs, "servers: "+strings.Join(cfg.addrs, ", ")
+	addrs, servers := cfg.addrs, strings.Join(cfg.addrs, ", ")
 	if len(addrs) == 0 {
-		servers = plural(uint64(cfg.masters), "embedded master")
+		servers = plural(uint64(cfg.masters), "embedded server") + ", which are slow"
 	}
 	for len(addrs) < cfg.masters {
 		server := miniredis.NewMiniRedis()
@@ -67,8 +67,8 @@ func prepare(ctx context.Context, cfg config) (_ *bench, err error) {
 		b.names = append(b.names, fmt.Sprintf("account/%d", i+1))
 	}
 	b.store = newStore(b.names)
-	b.result = newResult(fmt.Sprintf("%s\n%s of %d workers on %s", servers, plural(uint64(cfg.clients), "client"),
-		workersPerClient, plural(uint64(cfg.names), "name")))
+	b.result = newResult(fmt.Sprintf("A demonstration of faults, no measurement: %s of %d workers share %s on %s.",
+		plural(uint64(cfg.clients), "client"), workersPerClient, plural(uint64(cfg.names), "lock"), servers))
 	b.judge = judge.New(func(v judge.Violation) { b.violated(v.Rule, "%s", v.Text) })
 	return b, nil
 }
@@ -149,8 +149,8 @@ func (b *bench) progress(out io.Writer, over <-chan struct{}) {
 			s := c.locker.Stats()
 			acquired, waiting = acquired+int(s.Acquired), waiting+int(s.Waiting)
 		}
-		fmt.Fprintf(out, "%.1fs of %v  waiting %d  acquired %d\n",
-			time.Since(began).Seconds(), b.cfg.length, waiting, acquired)
+		fmt.Fprintf(out, "%.0fs of %v: %d locks taken, %d waiting\n",
+			time.Since(began).Seconds(), b.cfg.length, acquired, waiting)
 	}
 }
 
@@ -194,12 +194,12 @@ func (b *bench) section(
 	ctx context.Context, c *client, name, kind string,
 	take func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error),
 ) error {
-	at, asked := b.judge.Begin(name), time.Now()
+	at := b.judge.Begin(name)
 	lease, err := take(ctx, name)
 	if err != nil {
 		return err
 	}
-	b.waited(kind, asked)
+	b.took(kind)
 	b.occupy(at, lease, func() { b.use(context.WithoutCancel(ctx), lease) })
 	return notLost(lease.Release(ctx))
 }
@@ -207,20 +207,19 @@ func (b *bench) section(
 // nestedSections is a function that locks, calling functions that lock the same name. Theirs must be the same hold: the
 // same token, deeper by one.
 func (b *bench) nestedSections(ctx context.Context, c *client, name string) error {
-	at, asked := b.judge.Begin(name), time.Now()
+	at := b.judge.Begin(name)
 	outer, err := c.nested.Lock(ctx, name)
 	if err != nil {
 		return err
 	}
-	b.waited("write", asked)
+	b.took("write")
 	b.occupy(at, outer.Lease(), func() {
 		ctx := context.WithoutCancel(ctx)
 		for _, do := range []func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error{
 			c.nested.Do, c.nested.RDo,
 		} {
-			asked := time.Now()
 			err = errors.Join(err, do(ctx, name, func(ctx context.Context) error {
-				b.waited("nested", asked)
+				b.took("nested")
 				if f, _ := fencing.FromContext(ctx, name); f.Token != outer.Token() {
 					b.violated(judge.Order, "a nested section has token %v, the one around it %v", f.Token, outer.Token())
 				}

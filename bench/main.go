@@ -49,9 +49,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func (b *bench) run(ctx context.Context, stdout, stderr io.Writer) int {
+	_, said := fmt.Fprintln(stdout, b.result.head)
 	b.work(ctx, stderr)
 	_, err := io.WriteString(stdout, b.result.String())
-	if err = errors.Join(b.result.verdict(), err); err != nil {
+	if err = errors.Join(b.result.verdict(), said, err); err != nil {
 		fmt.Fprintf(stderr, "bench: %v\n", err)
 		return statusViolated
 	}

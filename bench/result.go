@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,8 +15,8 @@ type result struct {
 	mu          sync.Mutex
 	head        string // what ran
 	interrupted bool
-	gone        error                      // of the servers, if they did not last to the end
-	waits       map[string][]time.Duration // of successful acquisitions, by their kind
+	gone        error          // of the servers, if they did not last to the end
+	taken       map[string]int // locks, by the kind of the section
 	lasted      time.Duration
 
 	handedOff, lost  uint64
@@ -35,7 +34,7 @@ type result struct {
 const storage judge.Rule = "storage"
 
 func newResult(head string) *result {
-	return &result{head: head, waits: map[string][]time.Duration{}, violations: map[judge.Rule]uint64{}}
+	return &result{head: head, taken: map[string]int{}, violations: map[judge.Rule]uint64{}}
 }
 
 func (r *result) note(change func()) {
@@ -44,9 +43,7 @@ func (r *result) note(change func()) {
 	change()
 }
 
-func (r *result) waited(kind string, since time.Time) {
-	r.note(func() { r.waits[kind] = append(r.waits[kind], time.Since(since)) })
-}
+func (r *result) took(kind string) { r.note(func() { r.taken[kind]++ }) }
 
 func (r *result) failed(err error) {
 	r.note(func() {
@@ -77,7 +74,7 @@ func (r *result) verdict() error {
 		return nil
 	case r.gone != nil:
 		return fmt.Errorf("the servers did not last to the end: %w", r.gone)
-	case len(r.waits) == 0:
+	case len(r.taken) == 0:
 		return errors.New("the run shows nothing: no lock was acquired")
 	case r.lateWrites == 0:
 		return errors.New("the run shows nothing: no stalled holder came to its late write")
@@ -88,30 +85,25 @@ func (r *result) verdict() error {
 // String is the result as a table, with a sentence that reads it.
 func (r *result) String() string {
 	var w strings.Builder
-	fmt.Fprintf(&w, "%s for %.1f s", r.head, r.lasted.Seconds())
+	fmt.Fprintf(&w, "\nIn %.1f s", r.lasted.Seconds())
 	if r.interrupted {
 		w.WriteString(", interrupted")
 	}
-	fmt.Fprintf(&w, "\n\n%-7s%9s%8s%12s%12s%12s\n", "mode", "acquired", "per s", "wait p50", "wait p99", "wait max")
-	for _, kind := range []string{"write", "read", "nested"} {
-		waits := append(slices.Sorted(slices.Values(r.waits[kind])), 0)
-		n := len(waits) - 1
-		percentile := func(p int) string { return short(waits[max((n*p+99)/100-1, 0)]) }
-		fmt.Fprintf(&w, "%-7s%9d%8.0f%12s%12s%12s\n", kind, n, float64(n)/r.lasted.Seconds(),
-			percentile(50), percentile(99), percentile(100))
-	}
-	fmt.Fprintln(&w)
+	w.WriteString("\n")
 	for _, row := range []struct {
 		what string
-		n    uint64
+		n    int
 		note string
 	}{
-		{"hand-offs", r.handedOff, "granted by the holder before"},
-		{"stalled holders", r.stalls, "stopped past their lease, on purpose"},
-		{"late writes", r.lateWrites, "of theirs, each under an old token"},
-		{"refused by a token", r.refused, "of a newer access"},
-		{"failed calls", r.failures, ""},
-		{"violations", r.broken(), fmt.Sprintf("exclusion %d, order %d, storage %d",
+		{"writes", r.taken["write"], "sections that had the lock for writing"},
+		{"reads", r.taken["read"], "sections that had it for reading, beside others"},
+		{"nested", r.taken["nested"], "sections inside these, which join their lock"},
+		{"hand-offs", int(r.handedOff), "of the lock from one holder to the next"},
+		{"stalled holders", int(r.stalls), "stopped past their lease, on purpose"},
+		{"late writes", int(r.lateWrites), "of theirs, each under an old token"},
+		{"refused by a token", int(r.refused), "of a newer access"},
+		{"failed calls", int(r.failures), ""},
+		{"violations", int(r.broken()), fmt.Sprintf("exclusion %d, order %d, storage %d",
 			r.violations[judge.Exclusion], r.violations[judge.Order], r.violations[storage])},
 	} {
 		fmt.Fprintln(&w, strings.TrimRight(fmt.Sprintf("%-20s%7d  %s", row.what, row.n, row.note), " "))
@@ -137,13 +129,4 @@ func plural(n uint64, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// short shows a duration with three digits.
-func short(d time.Duration) string {
-	for size := time.Duration(1); ; size *= 10 {
-		if d < 1000*size {
-			return d.Round(size).String()
-		}
-	}
 }

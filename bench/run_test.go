@@ -50,6 +50,8 @@ func TestRun(t *testing.T) {
 			args := append(args, "-for", "1s", "-clients", "2", "-names", "1")
 			require.Equal(t, statusOK, run(t.Context(), args, &stdout, &stderr), "%s%s", &stdout, &stderr)
 			require.Regexp(t, `\nviolations +0  exclusion 0, order 0, storage 0\n`, &stdout)
+			require.Regexp(t, `^A demonstration of faults, no measurement: 2 clients of 2 workers share 1 lock on `, &stdout)
+			require.NotRegexp(t, `per s|p50|p99|/s`, &stdout)
 			end := strings.LastIndex(stdout.String(), "\n\n") + 2
 			sentence := stdout.String()[end:]
 			require.NotContains(t, stdout.String()[:end]+stderr.String(), "lost")
@@ -225,14 +227,14 @@ func TestVerdict(t *testing.T) {
 	}{
 		{func(*result) {}, ""},
 		{func(r *result) { r.violated(storage, "planted"); r.interrupted = true }, "1 violations"},
-		{func(r *result) { clear(r.waits) }, "no lock was acquired"},
+		{func(r *result) { clear(r.taken) }, "no lock was acquired"},
 		{func(r *result) { r.lateWrites = 0 }, "no stalled holder"},
 		{func(r *result) { r.lateWrites = 0; r.interrupted = true }, ""},
 		{func(r *result) { r.gone = errFull; r.lateWrites = 0 }, "did not last to the end: " + errFull.Error()},
 		{func(r *result) { r.gone = errFull; r.interrupted = true }, ""},
 	} {
 		r := newResult("a run")
-		r.waited("read", time.Now())
+		r.took("read")
 		r.lateWrites = 1
 		if test.change(r); test.says == "" {
 			require.NoError(t, r.verdict())
@@ -244,15 +246,11 @@ func TestVerdict(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	r := newResult("a run")
-	for range 99 {
-		r.waits["write"] = append(r.waits["write"], 2500*time.Microsecond)
-	}
-	r.waits["write"] = append(r.waits["write"], 1234567*time.Microsecond)
-	r.lasted, r.stalls, r.lost = 2*time.Second, 1, 3
+	r.taken["write"], r.lasted, r.stalls, r.lost = 100, 2*time.Second, 1, 3
 	for _, line := range []string{
-		"a run for 2.0 s",
-		"write        100      50       2.5ms       2.5ms       1.23s",
-		"nested         0       0          0s          0s          0s",
+		"In 2.0 s",
+		"writes                  100  sections that had the lock for writing",
+		"nested                    0  sections inside these, which join their lock",
 		"leases ended              2  of other holders: is the machine busy?",
 	} {
 		require.Contains(t, strings.Split(r.String(), "\n"), line)

@@ -157,13 +157,43 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	return nil
 }
 
+// progress says each second how long the attack goes on. The result ends that.
+func progress(out io.Writer, whole time.Duration) (over func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for began := time.Now(); ; {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
+			doing := "faults strike"
+			passed := time.Since(began)
+			if passed > whole {
+				doing = "the servers are in order again, and the workers finish"
+			}
+			fmt.Fprintf(out, "%.0fs of %v: %s\n", passed.Seconds(), whole, doing)
+		}
+	}()
+	return func() {
+		close(ended)
+		<-done
+	}
+}
+
 // attack runs workers under faults and fills the history. It returns what no history shows: the locks that are left on
 // the masters at the end, and script calls that differed from their model.
 func attack(
 	t testing.TB, cfg config, names []string, h *history.History, out io.Writer,
 ) (seen []check.Violation, err error) {
 	a := newArena(t, cfg)
-	if err := a.fight(names, h); err != nil {
+	over := progress(out, cfg.duration)
+	err = a.fight(names, h)
+	over()
+	if err != nil {
 		return nil, err
 	}
 	var left []string
@@ -196,16 +226,17 @@ func judge(out io.Writer, h *history.History, seen []check.Violation, drawn stri
 	for _, f := range h.Faults {
 		struck[f.Kind]++
 	}
-	fmt.Fprintf(out, "%d sections %v\n%d failures %v\n%d faults %v\n", len(h.Spans), ends, len(h.Failures), causes,
-		len(h.Faults), struck)
+	table(out, "sections", ends)
+	table(out, "failures of calls, as they should", causes)
+	table(out, "faults", struck)
 	for _, f := range h.Failures {
 		if f.Cause == "other" {
 			fmt.Fprintf(out, "other failure: %s: %s\n", f.Form, f.Err)
 		}
 	}
 	judgement := check.All(h, check.Busy)
-	fmt.Fprintf(out, "judged %v\nlost updates: %d with a guard, %d without\n", judgement.Judged,
-		check.LostUpdates(h, true), check.LostUpdates(h, false))
+	table(out, "judged", judgement.Judged)
+	fmt.Fprintf(out, "lost updates: %d with a guard, %d without\n", check.LostUpdates(h, true), check.LostUpdates(h, false))
 	judgement.Violations = append(judgement.Violations, seen...)
 	if drawn != "" {
 		if err := drawHistory(drawn, h, judgement); err != nil {
@@ -227,11 +258,24 @@ func judge(out io.Writer, h *history.History, seen []check.Violation, drawn stri
 			}
 		}
 	}
-	fmt.Fprintf(out, "violations: %v\n", rules)
 	if len(judgement.Violations) > 0 {
+		table(out, "violations", rules)
 		return errViolated
 	}
+	fmt.Fprintln(out, "OK: 0 violations")
 	return nil
+}
+
+// table prints how often each of some things has happened, and their sum.
+func table(out io.Writer, title string, counts map[string]int) {
+	sum := 0
+	for _, n := range counts {
+		sum += n
+	}
+	fmt.Fprintf(out, "%d %s\n", sum, title)
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(out, "  %-32s%9d\n", what, counts[what])
+	}
 }
 
 func drawHistory(path string, h *history.History, j check.Judgement) error {
