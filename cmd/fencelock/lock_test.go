@@ -122,7 +122,7 @@ func TestLockStatus(t *testing.T) {
 		"-ttl 1ms free -- true":                   {statusWrong, "must be 100ms to 24h"},
 		"-max-hold -1s free -- true":              {statusWrong, "WithMaxHold"},
 		"free free -- true":                       {statusWrong, "free"},
-		"-max-hold 400ms -ttl 1s free -- sleep 9": {statusLost, "lock free is not renewed"},
+		"-max-hold 400ms -ttl 1s free -- sleep 9": {statusLost, "lock free is not renewed|max hold"},
 	} {
 		t.Run(words, func(t *testing.T) {
 			t.Parallel()
