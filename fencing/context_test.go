@@ -269,7 +269,7 @@ func TestResetOfARegisterInRedis(t *testing.T) {
 // codeLink is how a page names the example, the test or the recipe that runs its code.
 var codeLink = regexp.MustCompile(`\[(\w+)\]\((\.\./[^)]*\.go)\)`)
 
-// Each example that a page names exists. That the code of the page itself compiles is tested in tools/commands.
+// Each example, and each function or type of a recipe, that a page names exists. That the code of the page itself compiles is tested in tools/commands.
 func TestExamplesOfThePagesExist(t *testing.T) {
 	// A downloaded module is without the nested ones, whose examples are on the pages.
 	if _, err := os.Stat("../go.work"); os.IsNotExist(err) {
@@ -283,7 +283,7 @@ func TestExamplesOfThePagesExist(t *testing.T) {
 		text := expect.NoError(os.ReadFile(page)).In(t)
 		for _, link := range codeLink.FindAllStringSubmatch(string(text), -1) {
 			file := expect.NoError(os.ReadFile(filepath.Join(filepath.Dir(page), link[2]))).In(t)
-			require.Regexp(t, `func (\([^)]*\) )?`+link[1]+`[(\[]`, string(file), link[0])
+			require.Regexp(t, `(func (\([^)]*\) )?|type )`+link[1]+`[(\[ ]`, string(file), link[0])
 			links++
 		}
 	}
