@@ -448,8 +448,13 @@ func TestStatementInABatch(t *testing.T) {
 			fence    fencing.Fence
 			accepted bool
 		}{
-			{write(name, 5), true}, {write(name, 5), true}, {read(name, 7), true}, {read(name, 7), true},
-			{write(name, 6), false}, {write(name, 8), true}, {read(name, 7), false},
+			{write(name, 5), true},
+			{write(name, 5), true},
+			{read(name, 7), true},
+			{read(name, 7), true},
+			{write(name, 6), false},
+			{write(name, 8), true},
+			{read(name, 7), false},
 		} {
 			query, args, err := guard.Statement(c.fence)
 			require.NoError(t, err)
