@@ -236,7 +236,8 @@ func judge(out io.Writer, h *history.History, seen []check.Violation, drawn stri
 	}
 	judgement := check.All(h, check.Busy)
 	table(out, "judged", judgement.Judged)
-	fmt.Fprintf(out, "lost updates: %d with a guard, %d without\n", check.LostUpdates(h, true), check.LostUpdates(h, false))
+	guarded, bare := check.LostUpdates(h, true), check.LostUpdates(h, false)
+	fmt.Fprintf(out, "lost updates: %d with a guard, %d without\n", guarded, bare)
 	judgement.Violations = append(judgement.Violations, seen...)
 	if drawn != "" {
 		if err := drawHistory(drawn, h, judgement); err != nil {

@@ -283,7 +283,8 @@ func TestExamplesOfThePagesExist(t *testing.T) {
 		text := expect.NoError(os.ReadFile(page)).In(t)
 		for _, link := range codeLink.FindAllStringSubmatch(string(text), -1) {
 			file := expect.NoError(os.ReadFile(filepath.Join(filepath.Dir(page), link[2]))).In(t)
-			require.Regexp(t, `(func (\([^)]*\) )?|type )`+link[1]+`[(\[ ]`, string(file), link[0])
+			defined := `(func (\([^)]*\) )?|type )` + link[1] + `[(\[ ]`
+			require.Regexp(t, defined, string(file), link[0])
 			links++
 		}
 	}

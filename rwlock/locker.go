@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -467,6 +468,54 @@ type Stats struct {
 	EventsDropped uint64 // events not passed to Logger and Trace, because too many were pending
 }
 
+// String has what is not zero: "held 3, waiting 1, acquired 120, contended 7, lost 1 (broken 1)". Held and waiting are
+// always there.
+func (s Stats) String() string {
+	text := fmt.Sprintf("held %d, waiting %d", s.Held, s.Waiting)
+	add := func(n uint64, what string) {
+		if n > 0 {
+			text += fmt.Sprintf(", %s %d", what, n)
+		}
+	}
+	add(uint64(s.Unreachable), "unreachable")
+	add(uint64(s.NoMessages), "without messages")
+	add(uint64(s.Lingering), "lingering")
+	add(s.Acquired, "acquired")
+	add(s.Contended, "contended")
+	add(s.HandedOff, "handed off")
+	add(s.Adopted, "adopted")
+	add(s.Detached, "detached")
+	add(s.Failed.Total(), "failed")
+	text += parts(s.Failed)
+	add(s.Lost.Total(), "lost")
+	text += parts(s.Lost)
+	add(s.Expired, "expired")
+	add(s.Unconfirmed, "unconfirmed")
+	add(s.Renewed, "renewed")
+	add(s.RenewFailed, "renewals failed")
+	add(s.EventsDropped, "events dropped")
+	return text
+}
+
+// parts returns what is not zero of counters by reason, in parentheses.
+func parts(counts fmt.Stringer) string {
+	if text := counts.String(); text != "" {
+		return " (" + text + ")"
+	}
+	return ""
+}
+
+// reasons joins the counters that are not zero.
+func reasons(names []string, counts ...uint64) string {
+	var all []string
+	for i, n := range counts {
+		if n > 0 {
+			all = append(all, fmt.Sprintf("%s %d", names[i], n))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
 // FailedStats counts acquisitions that ended without a lease, by their errors. A LockAll counts for each lock that it
 // did not get: the lock that it waited for when another one was lost counts as Contended, while the call returned the
 // loss of the other one. Those that Trace has no event for are not counted.
@@ -483,11 +532,23 @@ type FailedStats struct {
 // Total returns the sum.
 func (s FailedStats) Total() uint64 { return s.Contended + s.NoQuorum + s.Closed + s.Refused }
 
+// String has what is not zero.
+func (s FailedStats) String() string {
+	names := []string{"contended", "no quorum", "closed", "refused"}
+	return reasons(names, s.Contended, s.NoQuorum, s.Closed, s.Refused)
+}
+
 // LostStats counts leases that were lost, by the reason of the LostError.
 type LostStats struct{ Gone, NotRenewed, Paused, MaxHold, Broken uint64 }
 
 // Total returns the sum.
 func (s LostStats) Total() uint64 { return s.Gone + s.NotRenewed + s.Paused + s.MaxHold + s.Broken }
+
+// String has what is not zero.
+func (s LostStats) String() string {
+	names := []string{"gone", "not renewed", "paused", "max hold", "broken"}
+	return reasons(names, s.Gone, s.NotRenewed, s.Paused, s.MaxHold, s.Broken)
+}
 
 // Stats returns the counters.
 func (l *Locker) Stats() Stats {
