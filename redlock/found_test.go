@@ -162,6 +162,6 @@ func TestOpenBeginsTheSet(t *testing.T) {
 	locker := openOver(t, quorumOf(w.Servers), rwlock.WithTTL(2*time.Second))
 	ready := func() bool { return locker.Ping(w.Soon(time.Minute)) == nil }
 	require.Eventually(t, ready, testkit.Patience, 10*time.Millisecond)
-	lease := expect.NoError(locker.TryLock(w.Soon(time.Minute), "first")).In(t)
+	lease := expect.NoError(locker.Lock(w.Soon(time.Minute), "first")).In(t)
 	require.NoError(t, lease.Release(w.Soon(time.Minute)))
 }

@@ -30,6 +30,6 @@ func TestTheEndOfAQuarantineIsLogged(t *testing.T) {
 	require.Equal(t, slog.LevelInfo, log.Records(over)[0].Level)
 	require.Contains(t, log.String(), over+"\" master="+addrs[1])
 	w.Servers[0].Kill() // the other two are a quorum
-	lease := expect.NoError(locker.TryLock(w.Soon(time.Minute), "n")).In(t)
+	lease := expect.NoError(locker.Lock(w.Soon(time.Minute), "n")).In(t)
 	require.NoError(t, lease.Release(w.Soon(time.Minute)))
 }
