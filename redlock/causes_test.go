@@ -121,8 +121,10 @@ func TestALossNamesTheMasterThatHasForgotten(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {
 		p := warm(w, rwlock.WithTTL(10*time.Second))
 		lease := p.Take("x", rwlock.Write)
-		w.Wipe(1)
-		time.Sleep(5 * time.Second) // renewed by the others; it is in its quarantine
+		w.Minis[1].Crash()
+		time.Sleep(12 * time.Second) // renewed by the others
+		w.Minis[1].Recover()
+		time.Sleep(5 * time.Second) // it is in its quarantine, and takes no lease back that it had so long ago
 		require.NoError(w, lease.Err())
 		p.Links[0].Hold(testredis.Both)
 		<-lease.Done()
