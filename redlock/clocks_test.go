@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -518,6 +519,30 @@ func TestACounterAheadOfItsClockGoesBack(t *testing.T) {
 			w.Release(next)
 		})
 	}
+}
+
+// A master that does not take its grant back is asked at the regular renewals, and not again and again.
+func TestACounterThatStaysAheadIsNoReasonToRenew(t *testing.T) {
+	inFakeTime(t, 3, func(w *world) {
+		p, q := warm(w), warm(w)
+		w.Mini.Skew(30 * 24 * time.Hour)
+		w.Pass(time.Second)
+		p.Section("x")
+		w.Mini.Skew(0)
+		w.Pass(time.Minute)
+		q.Section("other") // its clock is known again
+		sent := w.Requests(q)
+		q.Link.Delay(20 * time.Millisecond)
+		lease := q.Take("x", rwlock.Write) // by the other two
+		w.Pass(30 * time.Millisecond)      // it has granted it, and a hold joins it there
+		redis, joined, expiry := w.Mini.Miniredis(), strings.Repeat("0", 26), time.Now().Add(time.Hour).UnixMilli()
+		redis.HSet("fencelock:{x}", "n", "1 0 0", joined, fmt.Sprint("g ", expiry, " 1 0 w 3000 - - "))
+		expect.NoError(redis.ZAdd("fencelock:{x}:h", float64(expiry), joined)).In(w)
+		w.Pass(w.TTL)
+		require.Positive(w, sent.Of(scripts.Regain))
+		require.Less(w, sent.Of(scripts.Regain), 6)
+		w.Release(lease)
+	})
 }
 
 // Until then the error names the master whose counter is ahead, and what sets it back.

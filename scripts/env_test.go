@@ -395,6 +395,11 @@ func regain(r request, token int64, trusted int) call {
 	return on("n", scripts.Regain, ulid(r.hold), r.ttl, token, r.details(), trusted)
 }
 
+// regainOf is regain of a lease that knows this master's own grant.
+func regainOf(r request, token int64, own any) call {
+	return on("n", scripts.Regain, ulid(r.hold), r.ttl, token, r.details(), 0, own)
+}
+
 func refresh(holds ...string) call { return refreshBy("-", holds...) }
 
 // refreshBy is refresh by a process that listens there now.

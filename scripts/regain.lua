@@ -6,15 +6,15 @@
 -- other one is without a quorum, and yields to it as to an upgrade.
 --
 -- A counter that is more than 1 s ahead of this server's clock is from a time when that clock was wrong. Until it has
--- caught up no other master agrees on a token with this one. Where the own grant of a write stands alone and is the
--- last that was counted, nobody has been counted here since. So the counter goes back to the token of the lease: a
--- quorum has that, so all tokens that were reported before are smaller (cases lowers,
--- and lowers-gone for a late regain where the grant is gone).
+-- caught up no other master agrees on a token with this one. The regain names the grant that the client knew while
+-- its lease stood. If that grant stands alone and is the last that was counted, nobody has been counted here since. So
+-- the counter goes back to the token of the lease, which is beyond all that were reported until then (cases lowers).
+-- Another grant may be a late one, from after a later lease (cases lowers-gone and lowers-unnamed).
 --
 -- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 token, 5 details, 6 '1': the client's trust in the grant that this very
 --        master gave it has not run out, so the master had the hold when it lost its data, and no other hold was
---        granted here
+--        granted here; 7 the token of this master's own grant, if that is larger; may be left out
 -- Reply  {1, token, ms left, server us}, also if the hold stands with that token; refused {0, 0, 0, server us}; it
 --        waits {2, 0, 0, server us}; 4 as in vote.lua, unless ARGV 6 is '1'; 5 as in vote.lua
 -- Twice  the second call finds the hold standing, or waiting in its place
@@ -36,7 +36,7 @@ local alone = not wHold and (mode == 'r' or readers == 0)
 -- A larger token is that of a late grant. Of a write that others have joined or convert it stays.
 local late = stands and value > token and not refusal and (state == 'w' and readers == 0 or mode == 'r' and not wHold)
 local status, present = 0, now
-local back = late and state == 'w' and value == t and t - us > 1000000
+local back = late and state == 'w' and value == t and value == tonumber(ARGV[7]) and t - us > 1000000
 if late or not stands and state ~= 'x' and alone then
   local details = ARGV[5]
   if late then now, details = since, asked end -- a minimum counts from the first grant

@@ -404,6 +404,9 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	}
 	// That may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
 	h.changed(m)
+	if h.phase == held && h.outrun(m) { // only here: a regain may be refused
+		h.keeping.renewNow()
+	}
 	if w := h.e.waiters[m.Index]; err == nil && w.outages.any.Load() {
 		w.mu.Lock()
 		w.served(m.At(h.key))

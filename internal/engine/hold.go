@@ -131,9 +131,6 @@ func (h *hold) changed(m *transport.Master) {
 		return
 	}
 	h.perform(h.ballot.Next(nil))
-	if h.phase == held && h.outrun(m) {
-		h.keeping.renewNow()
-	}
 	// At the deadline another holder may have entered, though the timer is late, and no answer moves the deadline then.
 	if h.keeping.round != nil && h.stillHeld() {
 		h.keeping.ask(m, h.trust.until())

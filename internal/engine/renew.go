@@ -318,6 +318,9 @@ func (k *keeping) regain(now clock.Instant, from ...*transport.Master) {
 			details = h.details(h.e.masters.route(h.key), "", wire.FormatMillis(min(k.ttl(), time.Hour)))
 		}
 		regain := wire.Regain{Hold: h.id, TTL: k.ttlArg(), Token: h.token(), Details: details, Trusted: trusted}
+		if own := h.ballot.Vote(m.Index).Token; own > h.token() {
+			regain.Own = own
+		}
 		call := transport.Call{
 			Script: h.e.scripts.of(m).regain, Vote: m.Vote(h.e.tokens.proposal()), Args: regain.Args(nil),
 		}

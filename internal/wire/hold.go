@@ -219,12 +219,17 @@ type Regain struct {
 	Hold    string
 	TTL     Millis
 	Token   fencing.Token
-	Details string // Details.Text
-	Trusted bool   // the client's trust in the grant of this very master has not run out
+	Details string        // Details.Text
+	Trusted bool          // the client's trust in the grant of this very master has not run out
+	Own     fencing.Token // of this very master's last grant that the client knows, if larger than Token; else 0
 }
 
 func (q Regain) Args(to []string) []string {
-	return append(to, q.Hold, string(q.TTL), tokenArg(q.Token), q.Details, flagArg(q.Trusted))
+	to = append(to, q.Hold, string(q.TTL), tokenArg(q.Token), q.Details, flagArg(q.Trusted))
+	if q.Own > 0 {
+		to = append(to, tokenArg(q.Own))
+	}
+	return to
 }
 
 func ReadRegain(result rueidis.RedisResult) (HoldReply, error) {

@@ -37,7 +37,7 @@ func TestArguments(t *testing.T) {
 		scripts.Raise: {wire.Raise{Hold: "h", Token: fencing.MaxToken}.Args(nil), "h,9007199254740991"},
 		scripts.Yield: {wire.Yield{Hold: "h", Token: 7, Leave: true}.Args(nil), "h,7,1"},
 		scripts.Regain: {
-			wire.Regain{Hold: "h", TTL: "40000", Token: 7, Details: "d", Trusted: true}.Args(nil), "h,40000,7,d,1",
+			wire.Regain{Hold: "h", TTL: "40000", Token: 7, Details: "d", Trusted: true, Own: 9}.Args(nil), "h,40000,7,d,1,9",
 		},
 		scripts.Renew: {
 			wire.Renew{{Key: "k:h", Hold: "h", TTL: "40000", Kind: wire.RenewShared, Token: 7}}.Args(), "40000,s,h,7",

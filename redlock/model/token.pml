@@ -18,7 +18,8 @@
  * -DRENEW              with ROLLBACK: a renewal counts where the snapshot has the hold with its token
  * -DREGAIN             a hold that is valid is acquired again where it is gone (-DREPEATED: more than once)
  * -DREGAINS=k          ... k times at most
- * -DREGAIN_LOWERS      ... and the counter goes back to that token, where the own grant of a write stands there
+ * -DREGAIN_LOWERS      ... and the counter goes back to that token, where the grant that it names stands there
+ *                      (a real master does so only where the counter is ahead of its clock)
  * -DYIELDS=k           with REGAIN: k times a contender offers a grant to others, and the offer comes at any time
  * -DBLOCK=k            a write is granted k values at once, a block, and all of them are its tokens
  * -DSHRINK             ... or fewer, as a master likes: one that is whole would run ahead of its clock
@@ -54,7 +55,8 @@
  * -DREGAIN_ABSTAINING  regain on a master that abstains, whether or not the client trusts in its own grant there
  * -DREGAIN_BUSY        regain where another hold stands
  * -DREGAIN_OFFERED     with YIELDS: regain though this very value was offered there
- * -DLOWERS_GONE        with REGAIN_LOWERS: ... also where no grant stands
+ * -DLOWERS_UNNAMED     with REGAIN_LOWERS: ... whatever grant of the hold stands
+ * -DLOWERS_GONE        ... also where none stands
  * -DREGAIN_UNCONFIRMED regain for a hold that is not valid any more
  * -DBLOCK_UNMINTED     a master counts the first value of a block only
  * -DBLOCK_ASSUMED      with SHRINK: the client takes every block to be whole

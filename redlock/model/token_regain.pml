@@ -23,6 +23,9 @@
 inline askAgain(h, n) {
   d_step { MAYASK(h) && value[AT(h,n)] != token && !regain[AT(h,n)] && MAYREGAIN && UNOFFERED(n) ->
     REGAINED; regain[AT(h,n)] = 1;
+#ifdef REGAIN_LOWERS
+    own[AT(h,n)] = value[AT(h,n)];  /* which the client may have heard of; 0: none */
+#endif
 #ifdef REGAIN_ABSTAINING
     trusted[AT(h,n)] = 1;
 #else
@@ -47,11 +50,14 @@ inline askAgain(h, n) {
 #define BARRED(h,n) BUSY(h,n)
 #endif
 #ifdef REGAIN_LOWERS
-/* The own grant of a write stands, and is the last that was counted. */
-#ifdef LOWERS_GONE
+/* The grant of a write that the message names stands, and is the last that was counted. */
+#if defined(LOWERS_GONE)
 #define MAYLOWER(h,n) (!reader[h])
-#else
+#elif defined(LOWERS_UNNAMED)
 #define MAYLOWER(h,n) (!reader[h] && value[AT(h,n)] != 0 && value[AT(h,n)] == counter[SERVER(h,n)])
+#else
+#define MAYLOWER(h,n) (!reader[h] && own[AT(h,n)] != 0 && value[AT(h,n)] == own[AT(h,n)] && \
+                       value[AT(h,n)] == counter[SERVER(h,n)])
 #endif
 #ifdef READERS
 #define LOWERWRITES(n) writeCounter[n] = token
@@ -103,7 +109,13 @@ inline executeRegain(h, n) {
       :: BARRED(h,n) -> acquire[n] = 1
       :: else -> skip
       fi;
-      if :: !regain[AT(h,n)] -> trusted[AT(h,n)] = 0 :: else -> skip fi;
+      if
+      :: !regain[AT(h,n)] -> trusted[AT(h,n)] = 0;
+#ifdef REGAIN_LOWERS
+         own[AT(h,n)] = 0
+#endif
+      :: else -> skip
+      fi;
       deaf = 0;
       forget(h)
     }

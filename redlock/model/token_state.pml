@@ -69,6 +69,9 @@ byte regains = REGAINS;
 #ifdef YIELDS
 byte yields = YIELDS;
 #endif
+#ifdef REGAIN_LOWERS
+byte own[CELLS];        /* the grant of the master that the message names */
+#endif
 bit  regain[CELLS];     /* a message that asks the master for the grant again */
 bit  trusted[CELLS];    /* ... from a client that trusts in that master's own grant still */
 #ifdef NO_TOMBSTONE

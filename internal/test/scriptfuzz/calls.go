@@ -496,7 +496,7 @@ func (m *lock) yield(id string, token int64, leave bool) reply {
 
 // regain gives a hold back to its client after the master has lost it, or has granted it with a larger token. Behind
 // another hold it waits at the head of the queue.
-func (m *lock) regain(r hold, life, token int64, trusted bool) reply {
+func (m *lock) regain(r hold, life, token int64, trusted bool, known int64) reply {
 	if m.verdict.code != 0 && (!trusted || !m.verdict.abstains) {
 		return m.refused()
 	}
@@ -510,7 +510,7 @@ func (m *lock) regain(r hold, life, token int64, trusted bool) reply {
 	switch {
 	case stands != nil:
 		if alone := free && r.mode == "r" || m.writer == r.id && len(m.holds) == 1; own.token > token && alone && votes {
-			since, back := own.since, own.mode == "w" && own.token == m.t && m.t > m.us+aheadMost
+			since, back := own.since, own.mode == "w" && own.token == m.t && m.t == known && m.t > m.us+aheadMost
 			m.drop(r.id)
 			m.grant(own, token, 0, life)
 			if own.since = since; back {

@@ -490,7 +490,7 @@ func (p *Player) model(s step, got []any) any {
 	case scripts.Break:
 		return p.m.breakHold(id, s.Several, s.Tomb, breaker)
 	case scripts.Regain:
-		return p.m.regain(h, s.TTL, p.token(s, s.Of), s.Trusted)
+		return p.m.regain(h, s.TTL, p.token(s, s.Of), s.Trusted, s.own(p))
 	case scripts.Release:
 		found := got[0] == int64(1) && p.m.ended[id] != nil
 		return p.m.release(id, s.Tomb, s.Several, holdIDs(s.Others), minimum{s.Least, s.Rest}, found)

@@ -383,7 +383,7 @@ func (p *Player) arguments(s step) []any {
 	case scripts.Break:
 		return []any{id, flag(s.Several), s.Tomb, breaker}
 	case scripts.Regain:
-		return []any{id, s.TTL, p.token(s, s.Of), h.details(), flag(s.Trusted)}
+		return []any{id, s.TTL, p.token(s, s.Of), h.details(), flag(s.Trusted), s.own(p)}
 	case scripts.Release:
 		args := []any{id, s.Tomb, flag(s.Several)}
 		for _, other := range holdIDs(s.Others) {

@@ -68,6 +68,9 @@ type step struct {
 // leaves reports whether a yield gives the grant back in any case.
 func (s step) leaves() bool { return s.Do == string(scripts.Yield) && s.Several }
 
+// own returns the token of a grant for a regain to name: mostly the last one of the hold.
+func (s step) own(p *Player) int64 { return p.m.tokens[holdID(s.Hold)] - int64(s.Hold%5/4) }
+
 // voteArg is the first argument of a script on one of several masters.
 type voteArg struct {
 	Ahead int64  `json:"ahead,omitempty"` // of the server's clock, in microseconds

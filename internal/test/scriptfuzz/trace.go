@@ -402,7 +402,7 @@ func (l *tracedLock) call(one *part) any {
 	case scripts.Break:
 		return m.breakHold(args[0], args[1] == "1", n(2), args[3])
 	case scripts.Regain:
-		return m.regain(readHold(args[0], args[3]), n(1), n(2), args[4] == "1")
+		return m.regain(readHold(args[0], args[3]), n(1), n(2), args[4] == "1", n(5))
 	case scripts.Release:
 		others, least := slices.Clone(args[min(3, len(args)):]), minimum{}
 		if last := len(others) - 1; last >= 0 && strings.Contains(others[last], " ") {
