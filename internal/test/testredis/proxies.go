@@ -47,23 +47,31 @@ func StartHAProxy(t testing.TB, servers ...*Server) (addr string) {
 	}
 	startProxy(t, config.String(), binary, "-db", "-f")
 	addr = fmt.Sprintf("127.0.0.1:%d", port)
-	await(t, addr+" leads to a master", func() bool { return answersPing(addr) })
+	// Before its first checks HAProxy takes all servers for masters, and leads to one after the other.
+	await(t, addr+" leads to a master alone", func() bool {
+		for range 2 * len(servers) {
+			if !leadsToMaster(addr) {
+				return false
+			}
+		}
+		return true
+	})
 	return addr
 }
 
-func answersPing(addr string) bool {
+func leadsToMaster(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	reply := make([]byte, len("+PONG"))
-	_, err = conn.Write([]byte("PING\r\n"))
-	if err == nil {
-		_, err = conn.Read(reply)
+	reply := make([]byte, 1<<10)
+	n := 0
+	if _, err = conn.Write([]byte("ROLE\r\n")); err == nil {
+		n, err = conn.Read(reply)
 	}
-	return err == nil && string(reply) == "+PONG"
+	return err == nil && strings.Contains(string(reply[:n]), "\r\nmaster\r\n")
 }
 
 // StartTwemproxy starts twemproxy before a server, and returns its address. It knows few commands, and no HELLO.
