@@ -353,3 +353,30 @@ func TestAMemberWhoseContextEnds(t *testing.T) {
 		require.Len(t, got.of, 4)
 	})
 }
+
+// A burst of callers leaves neither its senders nor its arrays.
+func TestABurstLeavesNothing(t *testing.T) {
+	inBed(t, func(t *testing.T, b *bed) {
+		busy(b)
+		b.link.Delay(50 * time.Millisecond)
+		got := newStatuses(b)
+		send := func(calls int) {
+			for id := range calls {
+				b.home().Gather(got.call(release, 1000+id, []string{hold(1000 + id)}))
+			}
+			b.home().SendGathered()
+			synctest.Wait()
+		}
+		for range 50 { // batches at once
+			send(1)
+		}
+		time.Sleep(time.Hour)
+		send(3_000)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		senders, calls := b.home().Kept()
+		require.LessOrEqual(t, senders, 4)
+		require.Positive(t, senders)
+		require.LessOrEqual(t, calls, 5*256)
+	})
+}

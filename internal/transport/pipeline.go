@@ -150,14 +150,27 @@ func (p *pipeline) sendGathered() {
 	p.mu.Unlock()
 	send := func() {
 		s.send(s.batch)
-		clear(s.batch)
-		s.batch = s.batch[:0]
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.spare = append(p.spare, s)
+		p.keep(s)
 	}
 	if !p.n.m.cfg.Spawn(send) { // the engine is ending
 		send()
+	}
+}
+
+// keep keeps a sender for further batches of callers, without its calls. What a burst has made is dropped: an array for
+// more than a batch, and senders beyond those that are in flight otherwise.
+func (p *pipeline) keep(s *sender) {
+	clear(s.batch)
+	s.batch, s.reply[0] = s.batch[:0], rueidis.RedisResult{}
+	if cap(s.batch) > callsPerBatch {
+		s.batch = nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.spare) < batchesAtOnce {
+		p.spare = append(p.spare, s)
+	} else {
+		s.stop()
 	}
 }
 

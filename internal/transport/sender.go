@@ -33,12 +33,7 @@ type sender struct {
 }
 
 func (s *sender) run() {
-	defer func() {
-		if s.ctx != nil {
-			s.timer.Stop()
-			s.cancel()
-		}
-	}()
+	defer s.stop()
 	for s.p.n.life.Err() == nil {
 		batch, renews, later := s.p.take(s.batch[:0])
 		if len(batch) == 0 {
@@ -55,6 +50,14 @@ func (s *sender) run() {
 			s.p.renewing = false
 			s.p.mu.Unlock()
 		}
+	}
+}
+
+// stop frees the context of the batches.
+func (s *sender) stop() {
+	if s.ctx != nil {
+		s.timer.Stop()
+		s.cancel()
 	}
 }
 
