@@ -282,6 +282,10 @@ type tuned struct {
 
 func (c *tuned) Dials() uint64 { return c.dials.Load() }
 
+func (c *tuned) OtherDials() uint64 { return 0 }
+
+func (c *tuned) ForMessages(dedicate func()) { dedicate() }
+
 func (c *tuned) NextDial() <-chan struct{} { return nil }
 
 func (c *tuned) Leave(error) {}

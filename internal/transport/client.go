@@ -14,6 +14,8 @@ import (
 // client, unless Wrap has made it.
 type connected interface {
 	Dials() uint64
+	OtherDials() uint64
+	ForMessages(dedicate func())
 	NextDial() <-chan struct{}
 	Leave(cause error)
 	Closed() bool

@@ -21,6 +21,9 @@ type dials struct {
 	mu      sync.Mutex // guards all that follows
 	n       uint64
 	next    chan struct{} // closed by the next connection
+	others  uint64        // of n, those that are not for messages
+	asking  int           // calls of ForMessages under way
+	awaited int           // connections that these may dial
 	open    map[*replyTimeoutConn]struct{}
 	left    int       // how often Leave has closed connections, one time soon after the other
 	leaveAt time.Time // when it may close them again
@@ -32,6 +35,30 @@ func (d *dials) Dials() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.n
+}
+
+// OtherDials returns how many connections have been opened that are not for messages. Lockers that share a client would
+// else take each other's connections for the sign of another server, and replace their own without end.
+func (d *dials) OtherDials() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.others
+}
+
+// ForMessages calls dedicate, which takes a connection for messages. If that one is dialled, OtherDials does not count
+// it.
+func (d *dials) ForMessages(dedicate func()) {
+	d.mu.Lock()
+	d.asking++
+	d.awaited++
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.asking--
+		d.awaited = min(d.awaited, d.asking) // the client had one
+	}()
+	dedicate()
 }
 
 // NextDial returns a channel that is closed when another connection opens. With it a locker follows a client to another
@@ -73,10 +100,16 @@ func (d *dials) closed(conn *replyTimeoutConn) {
 
 // opened counts a connection before anything is sent over it. So a locker that reads the count after an answer sees
 // every connection over which the answer may have come.
-func (d *dials) opened(conn *replyTimeoutConn) {
+//
+// The client dials for a call with the context of its caller, and with Background for itself.
+func (d *dials) opened(ctx context.Context, conn *replyTimeoutConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.n++
+	if d.n++; d.awaited > 0 && ctx == context.Background() {
+		d.awaited--
+	} else {
+		d.others++
+	}
 	d.open[conn] = struct{}{}
 	close(d.next)
 	d.next = make(chan struct{})
@@ -104,7 +137,7 @@ func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 			return nil, err
 		}
 		prompt := newReplyTimeoutConn(conn, d.closed)
-		d.opened(prompt)
+		d.opened(ctx, prompt)
 		if o.DisableTCPNoDelay {
 			enableNagle(conn)
 			return prompt, nil

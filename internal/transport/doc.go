@@ -38,14 +38,16 @@
 //
 // A subscription is made again when its connection is lost, when its slot has moved, when the client of a Sentinel
 // group has switched to another address, when its node has no slots any more, and when a client from Dial has opened
-// another connection to a standalone server: the address may lead to another one by then. A client from Dial closes
-// its connections to a server that is a replica, or has not got its data so far (LeaveReplica).
+// another connection to a standalone server: the address may lead to another one by then. Connections for messages do
+// not count, or lockers that share a client would make each other subscribe again without end.
+// A client from Dial closes its connections to a server that is a replica, or has not got its data so far
+// (LeaveReplica).
 //
 // A message of a hand-off may arrive through a server that did not grant the lock: a replica forwards messages, and so
 // does the previous master, to subscribers that the granting server has not counted. The granting server may therefore
 // have passed the lock on already. So the message names the process that granted the lock, and it is trusted only if
 // the listener's connection leads to that process. Of a standalone server the message is trusted only if the listener's
-// connection is the client's newest, and the listener never stands at a replica.
+// connection is newer than all others of the client, and the listener never stands at a replica.
 //
 // # Consequences of rueidis' behaviour
 //

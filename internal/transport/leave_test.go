@@ -116,3 +116,16 @@ func TestAMessageOfAnEarlierConnectionTellsNothingOfTheClock(t *testing.T) {
 		require.True(t, known)
 	})
 }
+
+// Each locker has a connection for messages. A locker that replaced its own because another one has dialled would make
+// that one do the same.
+func TestLockersOfOneClientLeaveEachOthersConnections(t *testing.T) {
+	inBedOf(t, leaving, func(t *testing.T, b *bed) {
+		b.mustDo()
+		other := newBed(t, b.own)
+		b.Listen("")
+		other.Listen("")
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 3, b.Dials(), "one for calls, and one for the messages of each")
+	})
+}

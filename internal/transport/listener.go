@@ -36,7 +36,7 @@ type subscriptionState struct {
 	route   wire.Route // how messages reach this process
 	at      string     // the address of the client's server when the subscription was made
 	process string     // the process that the subscription leads to, as scripts name it
-	dials   uint64     // how many connections the client of a standalone server had opened
+	dials   uint64     // how many connections but for messages the client of a standalone server had opened
 	since   time.Duration
 	down    bool // messages are not available
 }
@@ -82,7 +82,7 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 	if !ok {
 		return false
 	}
-	before := l.m.Dials()
+	before := l.m.OtherDials()
 	c, giveBack := l.dedicate(ctx, sub.client)
 	if c == nil {
 		return false
@@ -106,24 +106,22 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 		return false
 	}
 	l.renamed.Store(false)
-	now := &subscriptionState{route: sub.route, at: sub.at, process: process, since: l.m.cfg.Clock.Now().Mono}
-	if now.dials = l.m.Dials(); now.dials > before {
-		now.dials = before + 1 // its own; others that were opened meanwhile may lead elsewhere
-	}
-	l.state.Store(now)
+	now := l.m.cfg.Clock.Now().Mono
+	l.state.Store(&subscriptionState{route: sub.route, at: sub.at, process: process, dials: before, since: now})
 	l.m.cfg.OnListen(l.m, sub.from)
-	l.stand(ctx, sub, now.dials, broken, taken)
+	l.stand(ctx, sub, before, broken, taken)
 	return true
 }
 
 // stand returns when the connection is lost or leads to the wrong server. The address of a standalone server may lead
-// to another machine or, behind a proxy, to another server once the client has opened another connection.
+// to another machine or, behind a proxy, to another server once the client has opened another connection, but for one
+// that is for messages.
 func (l *listener) stand(
 	ctx context.Context, sub subscription, dials uint64, broken <-chan error, taken <-chan struct{},
 ) {
 	for {
 		dialled := l.m.NextDial()
-		if !l.right(sub) || l.renamed.Load() || l.m.Standalone && l.m.Dials() != dials {
+		if !l.right(sub) || l.renamed.Load() || l.m.Standalone && l.m.OtherDials() != dials {
 			return
 		}
 		select {
@@ -240,8 +238,9 @@ func (l *listener) dedicate(
 	}
 	got := make(chan connection, 1)
 	go func() {
-		client, giveBack := from.Dedicate()
-		got <- connection{client, giveBack}
+		var c connection
+		l.m.ForMessages(func() { c.client, c.giveBack = from.Dedicate() })
+		got <- c
 	}()
 	select {
 	case c := <-got:
@@ -327,11 +326,12 @@ func (l *listener) right(s subscription) bool {
 // that the listener is connected to, and that this server answers now.
 //
 // The name of a standalone server is not compared: some servers have an interpreter for each thread. The server is
-// assumed to stay the same until the client has opened another connection: an address may lead to another server then.
+// assumed to stay the same until the client has opened another connection, but for one that is for messages: an address
+// may lead to another server then.
 func (l *listener) isFromServer(process string) bool {
 	h := l.state.Load()
 	if l.m.Standalone {
-		return h.dials == l.m.Dials()
+		return h.dials == l.m.OtherDials()
 	}
 	if !l.sharded() && h.at != l.m.Addr() {
 		return false

@@ -388,6 +388,10 @@ type uncounted struct{ closes bool }
 
 func (uncounted) Dials() uint64 { return 0 }
 
+func (uncounted) OtherDials() uint64 { return 0 }
+
+func (uncounted) ForMessages(dedicate func()) { dedicate() }
+
 // Leave has no effect: only a client from Dial knows its connections.
 func (uncounted) Leave(error) {}
 
