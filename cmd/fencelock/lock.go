@@ -78,7 +78,8 @@ func defineLock(flags *flag.FlagSet) func(context.Context, *session) (int, error
 	flags.BoolVar(&l.try, "try", false, "do not wait: end with 120 if the lock is held")
 	flags.DurationVar(&l.wait, "wait", 0, "how long to wait for the lock; 0 is without an end")
 	flags.DurationVar(&l.ttl, "ttl", 10*time.Second, "for how long the servers keep the lock without a renewal")
-	flags.DurationVar(&l.minHold, "min-hold", 0, "keep the lock for this time at least, if the command ends earlier too")
+	flags.DurationVar(&l.minHold, "min-hold", 0, "keep the lock for this time at least, if the command ends earlier too;\n"+
+		"it needs -try or a shorter -wait")
 	flags.DurationVar(&l.maxHold, "max-hold", 0, "end the command if it has held the lock for this time; 0 is never")
 	flags.StringVar(&l.meta, "meta", "", "what inspect shows of this holder (default host:pid and the command's name)")
 	flags.BoolVar(&l.okIfHeld, "ok-if-held", false, "end with 0, without a word, if the lock is held by another")
@@ -97,6 +98,8 @@ func (l *lock) run(ctx context.Context) (status int, err error) {
 	case err != nil:
 	case l.wait < 0 || l.try && l.wait > 0:
 		err = errors.New("-wait must not be negative, and not be given with -try")
+	case l.minHold > 0 && l.wait == 0 && !l.try:
+		err = errors.New("-min-hold needs -try or a shorter -wait: another machine would run the command again")
 	case l.minHold > 0 && l.wait >= l.minHold:
 		err = fmt.Errorf("-wait %v must be shorter than -min-hold %v: another machine would run the command again", l.wait,
 			l.minHold)

@@ -119,6 +119,7 @@ func TestLockStatus(t *testing.T) {
 		"-wait -1s free -- true":                  {statusWrong, "must not be negative"},
 		"-wait 1s -try free -- true":              {statusWrong, "not be given with -try"},
 		"-wait 2s -min-hold 2s free -- true":      {statusWrong, "must be shorter than -min-hold 2s"},
+		"-min-hold 2s free -- true":               {statusWrong, "needs -try or a shorter -wait"},
 		"-ttl 1ms free -- true":                   {statusWrong, "must be 100ms to 24h"},
 		"-max-hold -1s free -- true":              {statusWrong, "WithMaxHold"},
 		"free free -- true":                       {statusWrong, "free"},
