@@ -169,6 +169,7 @@ func TestOpen(t *testing.T) {
 		"host:port": "localhost", `"" must be`: "", "which begins with redis://": "http://:secret@localhost:6379",
 		"number of a database": "redis://:secret@localhost/first", "must be 1 to 128 bytes": plain.Addr(),
 		"each server of a URL must be": "redis://:secret@localhost:port",
+		"must be host or host:port":    "redis://:secret@localhost:6379:6379",
 		"which redlock.Open takes":     "redis://:secret@a:1,b:1,c:1",
 	} {
 		err := expect.ErrorOf(rwlock.Open(addr, rwlock.WithPrefix(strings.Repeat("p", 129))))

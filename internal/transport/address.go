@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -275,9 +276,12 @@ func Shown(addr string) string {
 }
 
 func isHostPort(addr string) bool {
-	_, port, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return false
+	}
+	if _, err = netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
+		return false // no address of IPv6, such as host:port with one more port
 	}
 	n, err := net.LookupPort("tcp", port)
 	return err == nil && n > 0
