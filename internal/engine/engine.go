@@ -80,11 +80,13 @@ type Engine struct {
 	counters       counters
 	losses         losses
 
-	life    context.Context // ends when Close gives up on the masters
-	endLife context.CancelFunc
-	stop    chan struct{} // ends the timers
-	gone    chan struct{} // closed when Close has done its work
-	tasks   tasks
+	life         context.Context // ends when Close gives up on the masters
+	endLife      context.CancelFunc
+	listening    context.Context // ends when Close begins
+	endListening context.CancelFunc
+	stop         chan struct{} // ends the timers
+	gone         chan struct{} // closed when Close has done its work
+	tasks        tasks
 }
 
 // New starts an engine over the masters: one goroutine for the timers and one for each master's pipeline. It sends
@@ -101,6 +103,7 @@ func New(cfg Config) *Engine {
 	ofHolds := slices.ContainsFunc(cfg.Hooks.Of[:], func(hook Hook) bool { return hook != nil })
 	e.observers = observers{hooks: cfg.Hooks, ofHolds: ofHolds, logger: cfg.Logger}
 	e.life, e.endLife = context.WithCancel(context.Background())
+	e.listening, e.endListening = context.WithCancel(e.life)
 	e.timers = timerqueue.New(cfg.Clock, e.suspended)
 	e.scripts = make(scriptSets, n)
 	for i := range e.scripts {
@@ -122,7 +125,8 @@ func New(cfg Config) *Engine {
 // start a goroutine that Close waits for.
 func (e *Engine) connect() {
 	shared := &transport.Config{
-		Life: e.life, Clock: e.clock, Drift: e.drift, BatchTimeout: batchTimeout, SlowCallAfter: e.cfg.NodeTimeout,
+		Listening: e.listening, Life: e.life, Clock: e.clock, Drift: e.drift,
+		BatchTimeout: batchTimeout, SlowCallAfter: e.cfg.NodeTimeout,
 		MarkerKey: e.keys.Marker, Channel: e.keys.Channel(newULID(e.clock.Now().Wall)),
 		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
 		Renew: func(m *transport.Master) *transport.Script { return e.scripts.of(m).renew },
@@ -260,6 +264,7 @@ func (e *Engine) Close() {
 func (e *Engine) shutDown() {
 	until := e.clock.Now().Mono + e.cfg.ReleaseTimeout
 	e.tasks.end()                    // nothing new is started; what runs may still post
+	e.endListening()                 // a server that hangs keeps a listener, beside the releases and not after them
 	for h := range e.registry.each { // before the waiters, which may be many: other processes wait for these
 		h.shutDown(held)
 	}

@@ -45,7 +45,7 @@ func embed(t *testing.T, change func(i int, m *testredis.Mini)) *embedded {
 	spawn := func(task func()) bool { tasks.Go(task); return true }
 	t.Cleanup(func() { end(); tasks.Wait() })
 	shared := &transport.Config{
-		Life: life, Clock: clock.System(), BatchTimeout: 5 * time.Second, SlowCallAfter: time.Second,
+		Listening: life, Life: life, Clock: clock.System(), BatchTimeout: 5 * time.Second, SlowCallAfter: time.Second,
 		Channel: "c", Spawn: spawn,
 		MarkerKey: "m", Quarantine: masterset.Quarantine(quarantine),
 		OnMessage:         func(*transport.Master, *transport.Node, string) {},

@@ -63,7 +63,7 @@ func newBed(t testing.TB, client rueidis.Client, changes ...func(*transport.Conf
 		t: t, end: end, heard: make(chan string, 100), listens: make(chan struct{}, 100), down: make(chan error, 100),
 	}
 	b.cfg = &transport.Config{
-		Life: life, Clock: clock.System(), Drift: 0.01, BatchTimeout: patience, SlowCallAfter: time.Second,
+		Listening: life, Life: life, Clock: clock.System(), Drift: 0.01, BatchTimeout: patience, SlowCallAfter: time.Second,
 		Channel: "channel", Renew: func(*transport.Master) *transport.Script { return renew }, Spawn: b.spawn,
 		OnMessage:         func(_ *transport.Master, _ *transport.Node, text string) { b.heard <- text },
 		OnListen:          func(*transport.Master, *transport.Node) { b.listens <- struct{}{} },

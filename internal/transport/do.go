@@ -39,9 +39,9 @@ func (m *Master) Do(
 	case err == nil:
 		n.answers.Add(1)
 		n.answered()
-	case ctx.Err() == nil:
+	case ctx.Err() == nil && n.m.cfg.Life.Err() == nil:
 		n.unanswered(err)
-	default: // the end of the caller's own context says nothing about the server
+	default: // the end of the caller's own context, or of the engine, says nothing about the server
 		n.unanswered(nil)
 	}
 	return r, sent
@@ -58,9 +58,29 @@ func (n *Node) sendAtOnce(
 ) (rueidis.RedisResult, clock.Instant) {
 	defer n.underWay.Add(-1)
 	if n.underWay.Add(1) < groupLeast || !s.joins(args) || !n.groups(1) {
-		return n.send(ctx, s, keys, vote, args)
+		within, stop := n.untilTheEnd(ctx)
+		defer stop()
+		return n.send(within, s, keys, vote, args)
 	}
 	return n.pipeline.gather(ctx, s, keys, vote, args)
+}
+
+// untilTheEnd returns ctx, to end with the engine too, where nothing else ends a call to a server that hangs soon: a
+// client from Dial closes its connection, and what is detached has a limit. Call stop once the call is over.
+func (n *Node) untilTheEnd(ctx context.Context) (within context.Context, stop func()) {
+	life := n.m.cfg.Life
+	if _, limited := ctx.(*Detached); limited || n.m.tuned {
+		return ctx, func() {}
+	}
+	if ctx.Done() == nil {
+		return withValues{life, ctx}, func() {}
+	}
+	within, cancel := context.WithCancel(ctx)
+	unwatch := context.AfterFunc(life, cancel)
+	return within, func() {
+		unwatch()
+		cancel()
+	}
 }
 
 // recently is the maximum age of the last answer for which a connection is assumed to be open. If it has broken since,

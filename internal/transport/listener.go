@@ -57,6 +57,9 @@ type failures struct {
 
 // supervise dedicates a new connection whenever the last one broke, because rueidis does not.
 func (l *listener) supervise(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.m.cfg.Listening, cancel)()
 	failed := failures{since: l.m.cfg.Clock.Now().Mono}
 	for ctx.Err() == nil && !(l.sharded() && l.m.plain.Load()) {
 		stood := l.listen(ctx, failed)
@@ -87,8 +90,7 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 	if c == nil {
 		return false
 	}
-	defer giveBack()
-	defer c.Close()
+	defer l.drop(ctx, c, giveBack)
 	taken := make(chan struct{}, 1)
 	broken := c.SetPubSubHooks(rueidis.PubSubHooks{
 		OnMessage: func(msg rueidis.PubSubMessage) { l.m.cfg.OnMessage(l.m, sub.from, msg.Message) },
@@ -223,8 +225,29 @@ func (l *listener) subscribeFailed(err error) {
 	l.m.cfg.OnSubscribeFailed(l.m, l.n, err)
 }
 
-// dialGrace is how long the end of the engine waits for a dial in progress.
+// dialGrace is how long the end of the engine waits for a dial in progress, and for the answer to a subscription.
 const dialGrace = time.Second
+
+// drop closes the connection, which waits for the answers to its commands, and gives it back.
+func (l *listener) drop(ctx context.Context, c rueidis.DedicatedClient, giveBack func()) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		c.Close() // a kept connection is cleaned up first, by commands that the locks' user may not run
+		giveBack()
+	}()
+	select {
+	case <-closed:
+		return
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(dialGrace)
+	defer grace.Stop()
+	select {
+	case <-closed:
+	case <-grace.C:
+	}
+}
 
 // dedicate waits for a connection, but not past ctx for a connection that another caller has: a client's pool may have
 // a size of one. The goroutine that keeps waiting then ends when that connection is given back, or when the client is
@@ -249,15 +272,14 @@ func (l *listener) dedicate(
 	}
 	grace := time.NewTimer(dialGrace)
 	defer grace.Stop()
-	drop := func(c connection) {
-		c.client.Close() // a kept connection is cleaned up first, by commands that the locks' user may not run
-		c.giveBack()
-	}
 	select {
 	case c := <-got:
-		drop(c)
+		l.drop(ctx, c.client, c.giveBack)
 	case <-grace.C:
-		go func() { drop(<-got) }()
+		go func() {
+			c := <-got
+			l.drop(ctx, c.client, c.giveBack)
+		}()
 	}
 	return nil, nil
 }

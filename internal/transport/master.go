@@ -19,6 +19,7 @@ import (
 
 // Config is the configuration that the masters of one locker share.
 type Config struct {
+	Listening     context.Context // ends when the engine begins to end: messages are of no use any more
 	Life          context.Context // ends when the engine gives up on the masters
 	Clock         clock.Clock
 	Drift         clock.Drift
