@@ -174,8 +174,9 @@ func (l *Lease) detachTTL(opts []LockOption) (time.Duration, error) {
 }
 
 // Release gives the lock back, so that the next waiter can enter. It waits at most the release timeout, and not at all
-// with WithBackgroundRelease; the end of ctx is ignored, and its values reach hooks of the client. A *QuorumError means
-// that the release is not confirmed and continues in the background. One that is not Indeterminate is final: a key
+// with WithBackgroundRelease; the end of ctx is ignored. Hooks of the client find its values only if the release leaves
+// by itself: one that leaves with other calls of the process has the values of none. A *QuorumError means that the
+// release is not confirmed and continues in the background. One that is not Indeterminate is final: a key
 // holds something else (ErrConflict), or the servers refuse the release for good, and the hold ends with its TTL. If
 // the lease was lost before, each call returns its *LostError. After a release a further call returns nil, and so does
 // Release of a nil lease.
