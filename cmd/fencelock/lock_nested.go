@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/reentrant"
@@ -39,6 +39,9 @@ func outerLocks(getenv func(string) string) (locks []outerLock, err error) {
 	return locks, nil
 }
 
+// ofLocks matches the variables of locks in an environment, and no other one of the user, as FENCELOCK_NAMESPACE.
+var ofLocks = regexp.MustCompile(`^(` + variableOf + `|` + tokenOf + `|` + ownerOf + `)(_\d+)?=`)
+
 func (l *lock) outerLock(name string) *outerLock {
 	if i := slices.IndexFunc(l.outer, func(o outerLock) bool { return o.name == name }); i >= 0 {
 		return &l.outer[i]
@@ -61,9 +64,7 @@ func (l *lock) environment() []string {
 	for _, o := range l.outer {
 		add(o)
 	}
-	env := slices.DeleteFunc(os.Environ(), func(text string) bool {
-		return strings.HasPrefix(text, variableOf) || strings.HasPrefix(text, tokenOf) || strings.HasPrefix(text, ownerOf)
-	})
+	env := slices.DeleteFunc(os.Environ(), ofLocks.MatchString)
 	set := func(end string, o outerLock) {
 		env = append(env, variableOf+end+"="+o.name, tokenOf+end+"="+o.token.String(), ownerOf+end+"="+o.owner.String())
 	}

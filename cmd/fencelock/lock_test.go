@@ -166,6 +166,7 @@ func TestLockNested(t *testing.T) {
 		{"a", `FENCELOCK_TOKEN=7 ` + inner + ` a -- echo inside`, statusNotJoined, "^runs\n$"},
 		{"a", `FENCELOCK_TOKEN=x ` + inner + ` a -- echo inside`, statusWrong, "^runs\n$"},
 		{"a", `FENCELOCK_OWNER=x ` + inner + ` a -- echo inside`, statusWrong, "^runs\n$"},
+		{"a", `FENCELOCK_NAMES=kept ` + inner + ` b -- sh -c 'echo $FENCELOCK_NAMES'`, 0, "kept"},
 		{"a", `unset FENCELOCK_NAME; ` + inner + ` -try a -- echo inside`, statusHeld, "^runs\n$"},
 	} {
 		t.Run(c.words+" "+c.script, func(t *testing.T) {
