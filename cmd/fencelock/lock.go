@@ -114,6 +114,9 @@ func (l *lock) run(ctx context.Context) (status int, err error) {
 	if l.quiet {
 		l.errs = io.Discard
 	}
+	lines := newAside(l.errs)
+	defer lines.end() // after the locks are released
+	l.errs = lines
 	c, err := l.target.connect()
 	if err != nil {
 		return l.failure(err)

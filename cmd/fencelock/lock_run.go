@@ -32,6 +32,7 @@ func (l *lock) runCommand() int {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, l.environment()
 	g := &group{terminal: ownTerminal(), errs: l.errs}
 	cmd.SysProcAttr = g.attributes()
+	l.goOn()
 	ended, err := g.start(cmd)
 	if err != nil {
 		fmt.Fprintf(l.errs, "fencelock: %v\n", err)
@@ -120,14 +121,11 @@ func (l *lock) events(ended <-chan struct{}) iter.Seq[event] {
 		lost, timer := ctx.Done(), time.NewTimer(0)
 		defer timer.Stop()
 		for {
+			var sig os.Signal
 			select {
 			case <-ended:
 				return
-			case sig := <-l.signals:
-				if !yield(event{sig: sig}) {
-					return
-				}
-				continue
+			case sig = <-l.signals: // SIGCONT may come after a time in which the lease ended: it goes last
 			case <-lost:
 				lost = nil
 			case <-timer.C:
@@ -143,6 +141,9 @@ func (l *lock) events(ended <-chan struct{}) iter.Seq[event] {
 				if next = time.Hour; !yield(event{}) { // once: nothing is left to be done then
 					return
 				}
+			}
+			if sig != nil && !yield(event{sig: sig}) {
+				return
 			}
 			timer.Reset(next)
 		}

@@ -8,13 +8,22 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 	"unsafe"
 )
 
-// passedOn are the signals that the command gets.
-var passedOn = []os.Signal{
+// passedOn are the signals that the command gets, without those that nohup, or a shell in the background, has this
+// process ignore.
+var passedOn = slices.DeleteFunc([]os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
+}, signal.Ignored)
+
+// goOn lets this process go on while its command runs, so that it can end the command: at a line for a pipe that no
+// process reads any more, and at Ctrl-Z, which is passed to l.
+func (l *lock) goOn() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	signal.Notify(l.signals, syscall.SIGTSTP)
 }
 
 // ends reports whether a signal ends a wait.
@@ -49,6 +58,10 @@ func (g *group) attributes() *syscall.SysProcAttr {
 // signal sends a signal to the group. An error means that all of it has ended. SIGCONT comes from a shell that has
 // brought this job to the foreground: the group gets the terminal too.
 func (g *group) signal(sig os.Signal) {
+	if sig == syscall.SIGTSTP {
+		g.refuseToStop()
+		return
+	}
 	id := int32(g.leader.Pid)
 	if sig == syscall.SIGCONT && ownTerminal() {
 		g.terminal = terminalGroup(syscall.TIOCSPGRP, &id)
@@ -68,12 +81,16 @@ func (g *group) wait(cmd *exec.Cmd) int {
 		case err != nil || w.Exited():
 			return w.ExitStatus()
 		case w.StopSignal() == syscall.SIGTSTP:
-			fmt.Fprintln(g.errs, "fencelock: the command goes on, since it would keep its lock while it is stopped")
+			g.refuseToStop()
 			g.signal(syscall.SIGCONT)
 		case w.StopSignal() == syscall.SIGTTIN || w.StopSignal() == syscall.SIGTTOU:
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // the shell says so, and goes on with both in the foreground
 		}
 	}
+}
+
+func (g *group) refuseToStop() {
+	fmt.Fprintln(g.errs, "fencelock: the command goes on, since it would keep its lock while it is stopped")
 }
 
 // giveBackTerminal makes this process's group the foreground group again. The kernel stops a background process that

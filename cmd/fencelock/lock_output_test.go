@@ -1,0 +1,120 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/internal/test/expect"
+	"github.com/seed74116694/fencelock/internal/test/testkit"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
+	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
+)
+
+// No process reads standard error: the command ends in time all the same, with all that it has started.
+func TestLockEndsItsCommandWithoutAReader(t *testing.T) {
+	t.Parallel()
+	for name, closed := range map[string]bool{"a full pipe": false, "a closed pipe": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.StartBinary(t, binary(t))
+			read, write, err := os.Pipe()
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = read.Close() })
+			if closed {
+				require.NoError(t, read.Close())
+			} else {
+				fill(t, write)
+			}
+			p := asProcess(t, urlOf(server), append([]string{"lock", "-ttl", "3s", "orders"},
+				shell(`trap '' TERM; sh -c 'trap "" TERM; echo "$$ is inside"; `+until+`'; :`)...)...)
+			p.cmd.Stderr = write
+			p.start()
+			require.NoError(t, write.Close())
+			p.says("is inside")
+			id := expect.NoError(strconv.Atoi(strings.Fields(p.out.String())[1])).In(t)
+			server.Freeze()
+			require.Eventually(t, func() bool {
+				return syscall.Kill(id, 0) == syscall.ESRCH
+			}, testkit.Patience, time.Millisecond)
+			server.Thaw()
+			require.Equal(t, statusOK, startLock(t, urlOf(server), "orders", "--", "true").status())
+			if !closed {
+				text := expect.NoError(io.ReadAll(read)).In(t)
+				require.Contains(t, string(text), "lock orders is not renewed")
+			}
+			require.Equal(t, statusLost, p.status())
+		})
+	}
+}
+
+// fill writes to a pipe until it is full.
+func fill(t *testing.T, w *os.File) {
+	t.Helper()
+	require.NoError(t, w.SetWriteDeadline(time.Now().Add(time.Second)))
+	for err := error(nil); err == nil; {
+		_, err = w.Write(bytes.Repeat([]byte("x"), 1<<12))
+	}
+}
+
+// A signal that nohup has it ignore ends neither it nor its command, and Ctrl-Z stops neither.
+func TestLockGoesOn(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	for name, c := range map[string]struct {
+		before string
+		sent   []os.Signal
+		says   string
+	}{
+		"nohup":  {"trap '' HUP INT", []os.Signal{syscall.SIGHUP, syscall.SIGINT}, ""},
+		"Ctrl-Z": {":", []os.Signal{syscall.SIGTSTP}, "the command goes on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := asProcess(t, urlOf(server))
+			env := p.cmd.Env
+			p.cmd = exec.Command("sh", "-c", c.before+`; exec "$FENCELOCK" lock `+name+
+				` -- sh -c "trap 'exit 3' USR1; echo runs; `+until+`"`)
+			p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, &p.out, &p.errs
+			p.start()
+			p.says("runs")
+			for _, sig := range c.sent {
+				p.signal(sig)
+			}
+			p.signal(syscall.SIGUSR1)
+			require.Equal(t, 3, p.status(), "%s", &p.errs)
+			require.Contains(t, p.errs.String(), c.says)
+		})
+	}
+}
+
+// A command that stood still with fencelock does not go on before the loss of its lock is seen.
+func TestLockSeesALossBeforeItGoesOn(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	locker := application(t, server.Option())
+	h, err := reentrant.New(locker).Lock(reentrant.WithOwner(t.Context()), "orders", rwlock.WithTTL(time.Second))
+	require.NoError(t, err)
+	commandOn(t, server, "FLUSHALL")
+	<-h.Context(t.Context()).Done()
+	const often = 30 // Go chooses at random among the channels that are ready
+	for range often {
+		l := &lock{signals: make(chan os.Signal, 1), holds: []*reentrant.Hold{h}, ttl: time.Second}
+		l.signals <- syscall.SIGCONT
+		for e := range l.events(nil) {
+			require.Nil(t, e.sig)
+			break
+		}
+	}
+}
