@@ -214,8 +214,8 @@ func operate(b *browser) {
 	o := startOperated(b.T)
 	lease := o.take("orders:" + strings.Repeat("long-", 20))
 	b.open(o.url + "/")
-	b.until("document.querySelector('#leases td a')")
-	b.evaluate("document.querySelector('#leases td a').click()")
+	b.until("document.querySelector('#locks td a')")
+	b.evaluate("document.querySelector('#locks td a').click()")
 	b.until("document.activeElement?.id === 'reason'") // the browser reports an autofocus that comes after another focus
 	for _, width := range []int{1280, 360} {
 		b.screen(width, 900, "light")

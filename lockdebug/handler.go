@@ -12,11 +12,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-func handler(l *rwlock.Locker, take func(ctx context.Context, search string) (snapshot, error)) http.Handler {
+func handler(l *rwlock.Locker, take func(ctx context.Context, r request) (snapshot, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setHeaders(w.Header())
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -28,12 +29,12 @@ func handler(l *rwlock.Locker, take func(ctx context.Context, search string) (sn
 			http.Error(w, "locker: nil: must be a locker", http.StatusInternalServerError)
 			return
 		}
-		format, search, err := parameters(r.URL)
+		format, asked, err := parameters(r.URL)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		s, err := take(r.Context(), search)
+		s, err := take(r.Context(), asked)
 		if err != nil { // the reader has gone
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
@@ -61,26 +62,64 @@ const (
 	asJSON format = "json"
 )
 
+// request says which locks an answer has, and in which order.
+type request struct {
+	Search  string `json:"search"`
+	Prefix  string `json:"prefix,omitempty"`
+	Waiting bool   `json:"waiting,omitempty"`
+	Sort    string `json:"sort,omitempty"`
+}
+
+// Link returns the query for this request, with only locks with waiters or with all.
+func (r request) Link(waiting bool) string {
+	query := url.Values{}
+	for name, value := range map[string]string{"q": r.Search, "prefix": r.Prefix, "sort": r.Sort} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if waiting {
+		query.Set("waiting", "1")
+	}
+	return "?" + query.Encode()
+}
+
 // maxSearch bounds a search text, in bytes: no name of a lock is longer.
 const maxSearch = 512
 
-// parameters reads the query of a request.
-func parameters(u *url.URL) (as format, search string, err error) {
+// parameters reads the query of a request. An empty value is as none: the form of the page sends all of its fields.
+func parameters(u *url.URL) (as format, asked request, err error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return "", "", fmt.Errorf("query: %w", err)
+		return "", request{}, fmt.Errorf("query: %w", err)
 	}
-	as, search = asHTML, query.Get("q")
+	as = asHTML
 	if query.Has("format") {
 		as = format(query.Get("format"))
 	}
-	switch {
-	case as != asHTML && as != asJSON:
-		return "", "", fmt.Errorf("format %q: must be html or json", string(as))
-	case len(search) > maxSearch:
-		return "", "", fmt.Errorf("q of %d bytes: must be at most %d bytes", len(search), maxSearch)
+	if as != asHTML && as != asJSON {
+		return "", request{}, fmt.Errorf("format %q: must be html or json", string(as))
 	}
-	return as, search, nil
+	asked = request{Search: query.Get("q"), Prefix: query.Get("prefix"), Sort: query.Get("sort")}
+	for _, name := range []string{"q", "prefix"} {
+		if n := len(query.Get(name)); n > maxSearch {
+			return "", request{}, fmt.Errorf("%s of %d bytes: must be at most %d bytes", name, n, maxSearch)
+		}
+	}
+	if !utf8.ValidString(asked.Prefix) {
+		return "", request{}, fmt.Errorf("prefix %q: must be valid UTF-8", asked.Prefix)
+	}
+	if orders[asked.Sort] == nil {
+		return "", request{}, fmt.Errorf("sort %q: must be name, held or waiting", asked.Sort)
+	}
+	switch query.Get("waiting") {
+	case "":
+	case "1":
+		asked.Waiting = true
+	default:
+		return "", request{}, fmt.Errorf("waiting %q: must be 1, or none", query.Get("waiting"))
+	}
+	return as, asked, nil
 }
 
 // serve writes the answer in one piece, so that a slow reader keeps nothing but its bytes.
@@ -122,6 +161,7 @@ type pageData struct {
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"duration": shownDuration, "text": printable, "moment": shownMoment, "label": statLabel,
+	"folded": func(row int) bool { return row >= foldedRows },
 }).Parse(pageText))
 
 // contentSecurityPolicy lets nothing run and nothing load but the page's own script and style, by their hashes, and the

@@ -186,6 +186,10 @@ func TestRefusedRequests(t *testing.T) {
 			"/?a=1;b=2":                          "query: ",
 			"/?format=json&q=" + long("%C3%A4"):  "q of 600 bytes",
 			"/?format=" + strings.Repeat("x", 9): "must be html or json",
+			"/?prefix=" + long("%C3%A4"):         "prefix of 600 bytes: must be at most 512 bytes",
+			"/?prefix=%ff":                       `prefix "\xff": must be valid UTF-8`,
+			"/?sort=age":                         `sort "age": must be name, held or waiting`,
+			"/?waiting=yes":                      `waiting "yes": must be 1, or none`,
 		} {
 			got := answer(l, http.MethodGet, strings.ReplaceAll(address, "<script>", "%3Cscript%3E"))
 			require.Equal(w, http.StatusBadRequest, got.Code, address)
@@ -238,7 +242,7 @@ func TestManyRows(t *testing.T) {
 			require.Equal(w, float64(many-i), row["waited_ms"])
 		}
 		body := answer(p.Locker, http.MethodGet, "/").Body.String()
-		require.Contains(w, body, "500 are shown")
+		require.Contains(w, body, "500 of 1200 waiters are shown")
 		require.Equal(w, most, strings.Count(body, "inside this process"))
 		require.Empty(w, rows(read(w, p.Locker, "&q=nothing"), "waiters"))
 		require.NoError(w, p.Close())
@@ -384,10 +388,11 @@ func TestListHandlerWithoutAQuorum(t *testing.T) {
 			require.Contains(w, row["error"], "no quorum: 1 of the 2 masters")
 		}
 		body := get("")
-		require.Contains(w, body, "<h2>Leases <span>unknown, shown: 2</span>")
-		require.Contains(w, body, `<p class="none">unknown</p>`, "the waiters")
+		require.Contains(w, body, "<b>2</b> locks, others unknown</a>")
+		require.Contains(w, body, `<span>may be held</span>`)
 		w.Minis[0].Stop()
-		require.Contains(w, get(""), "<h2>Leases <span>unknown, shown: 0</span>")
+		require.Contains(w, get(""), `<p class="none">unknown</p>`)
+		require.Contains(w, get(""), "<b>0</b> locks, others unknown</a>")
 		for _, mini := range w.Minis {
 			mini.Recover()
 		}
@@ -407,7 +412,7 @@ func FuzzPageEscapesEveryValue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
 		got := expect.NoError(lockdebug.Render("x" + value)).In(t)
 		require.Equal(t, want, structureOf(got))
-		inSearch := strings.Count(value, "\u202e") // which is for the user to edit
+		inSearch := 2 * strings.Count(value, "\u202e") // two fields, which are for the user to edit
 		require.Equal(t, inSearch, strings.Count(string(got), "\u202e"))
 		require.NotContains(t, string(got), "\x00")
 	})

@@ -20,14 +20,14 @@ func ListHandler(l *rwlock.Locker, title string) http.Handler { return listHandl
 // listHandler makes the page, with links to break holds if it is for operators.
 func listHandler(l *rwlock.Locker, title string, operator bool) http.Handler {
 	turn := make(chan struct{}, 1)
-	return handler(l, func(ctx context.Context, search string) (snapshot, error) {
+	return handler(l, func(ctx context.Context, r request) (snapshot, error) {
 		select {
 		case turn <- struct{}{}:
 		case <-ctx.Done():
 			return snapshot{}, context.Cause(ctx)
 		}
 		defer func() { <-turn }()
-		s := redisSnapshot(ctx, l, title, search)
+		s := redisSnapshot(ctx, l, title, r)
 		s.Breaks = operator
 		return s, nil
 	})
@@ -37,43 +37,47 @@ func listHandler(l *rwlock.Locker, title string, operator bool) http.Handler {
 const maxErrors = 20
 
 // redisSnapshot is about the locks of every process.
-func redisSnapshot(ctx context.Context, l *rwlock.Locker, title, search string) snapshot {
-	now := time.Now()
+func redisSnapshot(ctx context.Context, l *rwlock.Locker, title string, r request) snapshot {
+	now, found := time.Now(), gather(r)
 	var errs []string
 	unknown := false
-	s := newSnapshot(func(yield func(shown) bool) {
-		for state, err := range l.List(ctx, "") {
-			free := len(state.Holders) == 0
-			_, spare := err.(*rwlock.NodeError) // a quorum of the others lists its locks too
-			unknown = unknown || err != nil && free && !spare
-			switch {
-			case err != nil && free && state.Name != "":
-				if !yield(shown{LeaseState: rwlock.LeaseState{Name: state.Name, Since: now, Err: err}, unknown: true}) {
-					return
-				}
-			case err != nil && len(errs) < maxErrors:
-				errs = append(errs, err.Error())
-			}
-			if !eachHold(state, now, yield) {
-				return
-			}
+	for state, err := range l.List(ctx, r.Prefix) {
+		free := len(state.Holders) == 0
+		_, spare := err.(*rwlock.NodeError) // a quorum of the others lists its locks too
+		unknown = unknown || err != nil && free && !spare
+		rows := rowsOf(state, now)
+		switch {
+		case err != nil && free && state.Name != "":
+			may := rwlock.LeaseState{Name: state.Name, Since: now, Err: err}
+			rows = append(rows, shown{LeaseState: may, unknown: true})
+		case err != nil && len(errs) < maxErrors:
+			errs = append(errs, err.Error())
 		}
-	}, search, now)
+		of := newGroup(state.Name)
+		for _, row := range rows {
+			of.count(row)
+		}
+		for _, row := range rows {
+			row.of = of
+			found.add(row)
+		}
+	}
+	s := found.snapshot(now)
 	s.Redis, s.Errors, s.Unknown = title, errs, unknown
 	return s
 }
 
-// eachHold yields the holders and the waiters of a lock as if they were of this process, and reports whether the loop
-// goes on.
-func eachHold(s rwlock.State, now time.Time, yield func(shown) bool) bool {
+// rowsOf returns the holders and the waiters of a lock as if they were of this process.
+func rowsOf(s rwlock.State, now time.Time) (rows []shown) {
 	for _, h := range s.Holders {
 		lease := rwlock.LeaseState{
 			Name: s.Name, Mode: h.Mode, Owner: h.Owner, Hold: h.Hold, Meta: h.Meta, Since: now.Add(-h.Held),
 			Deadline: now.Add(h.Remaining), Count: h.Count, Shared: h.Shared, Token: h.Token,
 		}
-		if !yield(shown{LeaseState: lease, broken: h.Broken, ended: h.Ended, detached: h.Detached}) {
-			return false
-		}
+		rows = append(rows, shown{
+			LeaseState: lease, broken: h.Broken, brokenBy: h.BrokenBy, brokenWhy: h.BrokenWhy, ended: h.Ended,
+			detached: h.Detached,
+		})
 	}
 	for _, w := range s.Waiters {
 		waiter := rwlock.LeaseState{
@@ -82,9 +86,7 @@ func eachHold(s rwlock.State, now time.Time, yield func(shown) bool) bool {
 		if len(s.Holders) > 0 {
 			waiter.Behind = &s.Holders[0]
 		}
-		if !yield(shown{LeaseState: waiter}) {
-			return false
-		}
+		rows = append(rows, shown{LeaseState: waiter})
 	}
-	return true
+	return rows
 }

@@ -5,12 +5,13 @@
   const most = 60000, pause = 1000;
   const main = document.querySelector('main');
   const status = document.getElementById('status');
-  const search = document.getElementById('q');
+  const counts = document.getElementById('counts');
+  const form = document.querySelector('form');
   let timer = 0, asking = new AbortController(), shown = status.textContent;
 
   function address() {
     const query = new URLSearchParams();
-    if (search.value) query.set('q', search.value);
+    for (const [name, value] of new FormData(form)) if (value) query.set(name, value);
     return location.pathname + (query.size ? '?' + query : '');
   }
 
@@ -19,7 +20,7 @@
     status.classList.toggle('stale', stale);
   }
 
-  // key says what an element is about: a row is about a hold.
+  // key says what an element is about: a row is about a hold, and a group of rows about a lock.
   const key = (node) => node.id || node.dataset?.key;
 
   // adapt makes a node of the page equal to a new one of the same name. A child stays what it is about: what has the
@@ -61,6 +62,7 @@
       if (!next.querySelector('main')) throw new Error(text.trim().slice(0, 200) || answer.status);
       if (mine !== asking) return;
       adapt(main, next.querySelector('main'));
+      adapt(counts, next.getElementById('counts'));
       if (focus?.isConnected) focus.focus({ preventScroll: true }); // a row that was moved has lost it
       shown = next.getElementById('status').textContent;
       show(shown, false);
@@ -76,7 +78,7 @@
   }
 
   document.addEventListener('visibilitychange', () => { if (!document.hidden) refresh(); });
-  search.addEventListener('input', () => {
+  form.addEventListener('input', () => {
     clearTimeout(timer);
     timer = setTimeout(() => { history.replaceState(null, '', address()); refresh(); }, 200);
   });

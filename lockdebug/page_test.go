@@ -30,11 +30,18 @@ import (
 // hostile is a meta that would take the page over, were it no text.
 const hostile = `<script>document.title="taken"</script><img src=x onerror="document.title='taken'">`
 
-// rowsWith is an expression: the rows of a section that have this text.
-func rowsWith(section, text string) string {
-	return "[...document.querySelectorAll('#" + section + " tbody tr')].filter((row) => row.textContent.includes('" +
-		text + "'))"
+// rowsWith is an expression: the rows that have this text, or whose lock has it. which is a selector.
+func rowsWith(which, text string) string {
+	return "[...document.querySelectorAll('" + which + "')].filter((row) => " +
+		"[row, row.parentNode.querySelector('.lock')].some((part) => part?.textContent.includes('" + text + "')))"
 }
+
+// The rows of holders, waiters and losses.
+const (
+	holds  = "#locks .holds"
+	waits  = "#locks .waits"
+	losses = "#losses tbody tr"
+)
 
 // A real browser shows what comes and goes without a reload: a waiter, its hand-off, a loss.
 func TestPageInABrowser(t *testing.T) {
@@ -56,8 +63,8 @@ func TestPageInABrowser(t *testing.T) {
 	b.evaluate("window.stays = 'here'")
 
 	// Text stays text.
-	b.until("document.querySelector('#leases td[data-label=Meta]')")
-	require.Equal(t, hostile, b.evaluate("document.querySelector('#leases td[data-label=Meta]').textContent"))
+	b.until("document.querySelector('#locks td[data-label=Holder]')")
+	require.Equal(t, hostile, b.evaluate("document.querySelector('#locks td[data-label=Holder]').textContent"))
 	require.Equal(t, 0.0, b.evaluate("document.querySelectorAll('main script, main img').length"))
 
 	// A waiter arrives, gets the lock by a hand-off, and loses it.
@@ -69,20 +76,20 @@ func TestPageInABrowser(t *testing.T) {
 		}
 		granted <- lease
 	}()
-	b.until(rowsWith("waiters", "report:2026") + ".length === 1")
-	require.Contains(t, b.evaluate(rowsWith("waiters", "report:2026")+"[0].textContent"), "batch-2:815 for write")
+	b.until(rowsWith(waits, "report:2026") + ".length === 1")
+	require.Contains(t, b.evaluate(rowsWith(waits, "report:2026")+"[0].textContent"), "batch-2:815 for write")
 	mu := p.RWMutex("catalogue", rwlock.WithMeta(`<b>"café" & <i>co</i></b>`))
 	require.NoError(t, mu.RLock(ctx))
 	go func() { _ = mu.Lock(ctx) }()
-	b.until(rowsWith("waiters", "inside this process") + ".length === 1")
+	b.until(rowsWith(waits, "inside this process") + ".length === 1")
 	look(b)
 	require.NoError(t, wanted.Release(ctx))
 	lease := <-granted
 	require.NotNil(t, lease)
 	<-lease.Done()
-	b.until(rowsWith("losses", "max hold") + ".length === 1 && " + rowsWith("waiters", "report") + ".length === 0")
+	b.until(rowsWith(losses, "max hold") + ".length === 1 && " + rowsWith(waits, "report") + ".length === 0")
 	second := take(p, "report:2026")
-	b.until(rowsWith("leases", second.Token().String()) + ".length === 1")
+	b.until(rowsWith(holds, second.Token().String()) + ".length === 1")
 
 	search(b)
 	require.Equal(t, "here", b.evaluate("window.stays"), "without a reload")
@@ -96,7 +103,7 @@ func TestPageInABrowser(t *testing.T) {
 	server.CloseClientConnections()
 	server.Close()
 	b.until("document.querySelector('#status.stale')?.textContent.startsWith('not refreshed: ')")
-	b.until(rowsWith("leases", second.Token().String()) + ".length === 1")
+	b.until(rowsWith(holds, second.Token().String()) + ".length === 1")
 }
 
 // look looks at the page on screens of all kinds. It must not be wider than the screen.
@@ -109,6 +116,7 @@ func look(b *browser) {
 	}{
 		{"light", 1280, 900, "light"},
 		{"dark", 1280, 900, "dark"},
+		{"desk", 1440, 900, "light"},
 		{"phone", 360, 1400, "light"},
 		{"phone-dark", 360, 1400, "dark"},
 		{"tablet", 768, 1000, "light"},
@@ -130,12 +138,12 @@ func search(b *browser) {
 	b.Helper()
 	b.evaluate("document.getElementById('q').focus()")
 	b.call("Input.insertText", object{"text": "REPORT"}, nil)
-	b.until("location.search === '?q=REPORT' && " + rowsWith("leases", "orders") + ".length === 0")
-	require.Equal(b, 1.0, b.evaluate(rowsWith("leases", "report:2026")+".length"))
+	b.until("location.search === '?q=REPORT' && " + rowsWith(holds, "orders") + ".length === 0")
+	require.Equal(b, 1.0, b.evaluate(rowsWith(holds, "report:2026")+".length"))
 	require.Equal(b, "q", b.evaluate("document.activeElement.id"), "the field keeps its focus")
 	b.evaluate("document.getElementById('q').value = ''; " +
-		"document.getElementById('q').dispatchEvent(new Event('input')); null")
-	b.until("location.search === '' && " + rowsWith("leases", "orders") + ".length === 1")
+		"document.getElementById('q').dispatchEvent(new Event('input', {bubbles: true})); null")
+	b.until("location.search === '' && " + rowsWith(holds, "orders") + ".length === 1")
 }
 
 // policyHolds has the page try what it must not do.
@@ -162,7 +170,7 @@ func policyHolds(b *browser, origin string) {
 	b.takeProblems()
 }
 
-// Without scripts the search still works: the form sends it.
+// Without scripts the form and the links still work.
 func TestPageInABrowserWithoutScripts(t *testing.T) {
 	testredis.NeedAll(t, "a browser")
 	b := startBrowser(t)
@@ -170,12 +178,56 @@ func TestPageInABrowserWithoutScripts(t *testing.T) {
 	server := httptest.NewServer(lockdebug.Handler(locker))
 	t.Cleanup(server.Close)
 	b.call("Emulation.setScriptExecutionDisabled", object{"value": true}, nil)
-	b.open(server.URL + "/?q=one")
-	require.Equal(t, "one", b.evaluate("document.getElementById('q').value"))
-	b.evaluate("document.getElementById('q').value = 'two'; null")
+	b.open(server.URL + "/?q=one&sort=held")
+	require.Equal(t, "one held", b.evaluate("q.value + ' ' + document.querySelector('select').value"))
+	b.evaluate(`q.value = 'two'; document.querySelector('[name=prefix]').value = 'a&b';
+		document.querySelector('select').value = 'waiting'; document.querySelector('[name=waiting]').click(); null`)
 	_, _ = b.tryEvaluate("document.querySelector('form').requestSubmit(); null") // it leaves the page
-	b.until("location.search === '?q=two' && document.readyState === 'complete'")
-	require.Equal(t, "two", b.evaluate("document.getElementById('q').value"))
+	const sent = "location.search === '?q=two&prefix=a%26b&sort=waiting&waiting=1' && document.readyState === 'complete'"
+	b.until(sent)
+	require.Equal(t, "two a&b waiting true", b.evaluate(`[...document.querySelector('form').elements].map((e) =>
+		e.type === 'checkbox' ? e.checked : e.value).filter((value) => value !== '').join(' ')`))
+	_, _ = b.tryEvaluate("document.querySelector('nav a').click(); null")
+	b.until("location.search === '?prefix=a%26b&q=two&sort=waiting' && document.readyState === 'complete'")
+	require.Empty(t, b.takeProblems())
+}
+
+// The few locks that have waiters are on the first screen, however many locks there are.
+func TestWaitersAreOnTheFirstScreen(t *testing.T) {
+	testredis.NeedAll(t, "a browser")
+	b := startBrowser(t)
+	redis := miniredis.RunT(t)
+	p := testkit.Dial(t, redis.Addr(), rueidis.ClientOption{}, rwlock.WithTTL(time.Hour))
+	for i := range 600 {
+		expect.NoError(p.Lock(t.Context(), fmt.Sprintf("orders:%03d", i))).In(t)
+	}
+	for range 7 {
+		go func() { _, _ = p.Lock(t.Context(), "orders:599") }()
+	}
+	server := httptest.NewServer(lockdebug.Handler(p))
+	t.Cleanup(server.Close)
+	for _, width := range []int{1440, 820, 390} {
+		b.screen(width, 844, "light")
+		b.open(server.URL + "/")
+		b.until("document.querySelector('#locks .lock').innerText.includes('1 holder, 7 waiting')")
+		b.until("document.querySelector('nav').innerText.includes('7 waiting')")
+		require.Equal(b, true, b.evaluate("["+`...document.querySelectorAll('#locks .waits:not(.more)')].length === 5 &&
+			document.querySelector('#locks .waits').getBoundingClientRect().bottom < innerHeight`), width)
+		require.LessOrEqual(b, b.evaluate("document.documentElement.scrollWidth"), float64(width))
+	}
+
+	// The box opens the rest, and a refresh leaves it open. The order and the filter are asked for without a reload.
+	const open = "[...document.querySelectorAll('#locks .waits')].filter((row) => row.checkVisibility()).length === "
+	b.until(open + "5")
+	b.evaluate("window.stays = 'here'; window.was = document.getElementById('status').textContent; " +
+		"document.querySelector('.lock input').click(); null")
+	b.until("document.getElementById('status').textContent !== was && " + open + "7")
+	b.evaluate("document.querySelector('select').value = 'name'; " +
+		"document.querySelector('select').dispatchEvent(new Event('input', {bubbles: true})); null")
+	b.until("location.search === '?sort=name' && document.querySelector('#locks bdi').textContent === 'orders:000'")
+	b.evaluate("document.querySelector('form [type=checkbox]').click()")
+	b.until("location.search === '?sort=name&waiting=1' && document.querySelectorAll('#locks tbody').length === 1")
+	require.Equal(t, "here", b.evaluate("window.stays"))
 	require.Empty(t, b.takeProblems())
 }
 
@@ -189,27 +241,27 @@ func TestFocusStaysWithItsHold(t *testing.T) {
 	above, wanted, below := o.take("1 above"), o.take("2 wanted"), o.take("3 below")
 	b.screen(1280, 800, "light")
 	b.open(o.url + "/")
-	b.until("document.querySelectorAll('#leases tbody tr').length === 3")
+	b.until("document.querySelectorAll('#locks .holds').length === 3")
 	mine := fmt.Sprintf("break hold %s of 2 wanted", wanted.Owner())
 	b.evaluate(fmt.Sprintf("document.querySelector('[aria-label=\"%s\"]').focus(); "+
-		"document.getElementById('leases').stays = true; null", mine))
+		"document.getElementById('locks').stays = true; null", mine))
 
 	require.NoError(t, above.Release(t.Context()))
-	b.until("document.querySelectorAll('#leases tbody tr').length === 2")
+	b.until("document.querySelectorAll('#locks .holds').length === 2")
 	require.Equal(t, mine, b.evaluate(focus), "a row above has gone")
-	b.evaluate(`document.querySelector('#leases tbody').prepend(document.querySelector('#leases tbody tr:last-child'));
+	b.evaluate(`document.querySelector('#locks table').prepend(document.querySelector('#locks tbody:last-child'));
 		document.querySelector('main').insertAdjacentHTML('afterbegin', '<p class="error">no answer</p>'); null`)
 	b.until("!document.querySelector('.error') && " +
-		"document.querySelector('#leases tbody tr').textContent.includes('wanted')")
+		"document.querySelector('#locks tbody').textContent.includes('wanted')")
 	require.Equal(t, mine, b.evaluate(focus), "the rows were in another order, and an error went away")
 	again := o.take("1 above")
-	b.until("document.querySelectorAll('#leases tbody tr').length === 3")
+	b.until("document.querySelectorAll('#locks .holds').length === 3")
 	require.Equal(t, mine, b.evaluate(focus), "a row has come")
 
 	require.NoError(t, wanted.Release(t.Context()))
-	b.until("document.querySelectorAll('#leases tbody tr').length === 2")
+	b.until("document.querySelectorAll('#locks .holds').length === 2")
 	require.Nil(t, b.evaluate(focus), "its hold is gone, and no other has the focus")
-	require.Equal(t, true, b.evaluate("document.getElementById('leases').stays"))
+	require.Equal(t, true, b.evaluate("document.getElementById('locks').stays"))
 	require.NoError(t, below.Err())
 	require.NoError(t, again.Err())
 	require.Empty(t, b.takeProblems())
@@ -239,7 +291,7 @@ func TestTypingOnAbandonsTheRequest(t *testing.T) {
 	b.call("Input.insertText", object{"text": "o"}, nil)
 	<-asked
 	b.call("Input.insertText", object{"text": "r"}, nil)
-	b.until("location.search === '?q=or' && " + rowsWith("leases", "orders") + ".length === 1")
+	b.until("location.search === '?q=or' && " + rowsWith(holds, "orders") + ".length === 1")
 	select {
 	case <-abandoned:
 	case <-time.After(patience / 2):

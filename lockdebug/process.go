@@ -20,35 +20,48 @@ import (
 //
 //	format=json  the same as JSON: durations in milliseconds (_ms), times in RFC 3339; new fields may be added
 //	q=TEXT       only rows that contain the text, in any case: in name, owner, hold, token, meta, reason or error
+//	prefix=TEXT  only locks whose names begin with the text
+//	waiting=1    only locks with waiters
+//	sort=ORDER   the order of the locks: name, held (the longest first) or waiting (the most first)
 //
-// At most 500 leases and 500 waiters are shown: late, lost and broken ones first, then the oldest; the
-// totals count them all.
+// Without sort, locks with a row that is lost, late, broken or unreachable come first, then the longest wait, then the
+// oldest holder. The first 500 leases and 500 waiters in the order of their locks are shown; the totals count them all.
 // Every value is shown as text, with unprintable characters escaped, under a Content-Security-Policy that allows only
 // the page's own script and style. Another method is answered 405, and bad parameters 400, with the reason as text.
 //
-// A request costs time in proportion to the number of leases and waiters, and memory that does not grow with it. It
-// holds up no lock. After the Close of the Locker the page shows its last losses and counters.
+// A request costs time in proportion to the number of leases and waiters, and some 200 bytes for each lock while it
+// runs. It holds up no lock. After the Close of the Locker the page shows its last losses and counters.
 func Handler(l *rwlock.Locker) http.Handler {
-	return handler(l, func(_ context.Context, search string) (snapshot, error) { return processSnapshot(l, search), nil })
+	return handler(l, func(_ context.Context, r request) (snapshot, error) { return processSnapshot(l, r), nil })
 }
 
-// processSnapshot is about the locks of this process.
-func processSnapshot(l *rwlock.Locker, search string) snapshot {
-	now, wanted := time.Now(), strings.ToLower(search)
-	s := newSnapshot(func(yield func(shown) bool) {
-		for lease := range l.Leases() {
-			if !yield(shown{LeaseState: lease}) {
-				return
-			}
+// processSnapshot is about the locks of this process. The leases come in no order: the locks are counted first, so that
+// it is known which rows come first when these are chosen. A lock may come between the two.
+func processSnapshot(l *rwlock.Locker, r request) snapshot {
+	now, found, locks := time.Now(), gather(r), map[string]*group{}
+	for lease := range l.Leases() {
+		if !strings.HasPrefix(lease.Name, r.Prefix) {
+			continue
 		}
-	}, search, now)
+		if locks[lease.Name] == nil {
+			locks[lease.Name] = newGroup(lease.Name)
+		}
+		locks[lease.Name].count(shown{LeaseState: lease})
+	}
+	for lease := range l.Leases() {
+		if of := locks[lease.Name]; of != nil {
+			found.add(shown{LeaseState: lease, of: of})
+		}
+	}
+	s := found.snapshot(now)
 	s.Process, s.StatRows = processName(), statRows("", reflect.ValueOf(l.Stats()))
 	for _, row := range s.StatRows {
 		s.Stats[row.Name] = row.Value
 	}
+	wanted := strings.ToLower(r.Search)
 	for _, loss := range l.Losses() {
-		if row := newLossRow(loss, now); containsAny(wanted, row.Name, row.Mode, row.Token.String(), row.Owner, row.Hold,
-			row.Meta, row.Error) {
+		if row := newLossRow(loss, now); strings.HasPrefix(row.Name, r.Prefix) && containsAny(wanted, row.Name, row.Mode,
+			row.Token.String(), row.Owner, row.Hold, row.Meta, row.Error) {
 			s.Losses = append(s.Losses, row)
 		}
 	}

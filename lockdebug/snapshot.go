@@ -3,33 +3,74 @@ package lockdebug
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/rwlock"
 )
 
 // snapshot is what an answer shows.
 type snapshot struct {
+	request
 	Process      string         `json:"process,omitempty"` // host:pid
 	Redis        string         `json:"redis,omitempty"`   // instead, of ListHandler
 	Errors       []string       `json:"errors,omitempty"`  // of servers
 	Unknown      bool           `json:"unknown,omitempty"` // held locks may be missing
 	Now          time.Time      `json:"now"`
-	Search       string         `json:"search"`
+	Locks        []lockView     `json:"locks"`       // of Leases and Waiters, in the order of the page
+	LocksTotal   int            `json:"locks_total"` // that were found, of which Locks may be a part
 	Leases       []leaseRow     `json:"leases"`
-	LeasesTotal  int            `json:"leases_total"` // that the search has found, of which Leases may be a part
+	LeasesTotal  int            `json:"leases_total"`
 	Waiters      []waiterRow    `json:"waiters"`
 	WaitersTotal int            `json:"waiters_total"`
 	Losses       []lossRow      `json:"losses"` // the newest first
 	Stats        map[string]any `json:"stats"`
 	StatRows     []statRow      `json:"-"`
 	Breaks       bool           `json:"-"` // the page has links to break holds
+	AllLocks     int            `json:"-"` // LocksTotal, and those without waiters if they are left out
 }
+
+// lockView is a lock with its rows.
+type lockView struct {
+	Name     string      `json:"name"`
+	Holders  int         `json:"holders"` // of the lock, as Waiting; a search may find fewer
+	Waiting  int         `json:"waiting"`
+	HeldMS   int64       `json:"held_ms"`           // the longest
+	WaitedMS int64       `json:"waited_ms"`         // the longest
+	Unknown  bool        `json:"unknown,omitempty"` // the lock may be held
+	Leases   []leaseRow  `json:"-"`
+	Waiters  []waiterRow `json:"-"`
+}
+
+// Summary counts the holders and the waiters: "1 holder, 4 waiting".
+func (v lockView) Summary() string {
+	var parts []string
+	switch {
+	case v.Holders == 1:
+		parts = append(parts, "1 holder")
+	case v.Holders > 1:
+		parts = append(parts, fmt.Sprintf("%d holders", v.Holders))
+	case v.Unknown:
+		parts = append(parts, "may be held")
+	}
+	if v.Waiting > 0 {
+		parts = append(parts, fmt.Sprintf("%d waiting", v.Waiting))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Hidden returns how many rows of the lock the answer does not have.
+func (v lockView) Hidden() int {
+	if v.Unknown {
+		return 0
+	}
+	return max(0, v.Holders+v.Waiting-len(v.Leases)-len(v.Waiters))
+}
+
+// Folds reports whether the page shows the first rows of the lock only, until the reader opens the rest.
+func (v lockView) Folds() bool { return len(v.Leases) > foldedRows || len(v.Waiters) > foldedRows }
 
 // Title is what the page is about.
 func (s *snapshot) Title() string { return cmp.Or(s.Redis, s.Process) }
@@ -50,9 +91,11 @@ type leaseRow struct {
 	Count       int           `json:"count"`
 	Shared      bool          `json:"shared"` // by the goroutines of an RWMutex
 	Lingering   bool          `json:"lingering"`
-	Unknown     bool          `json:"unknown,omitempty"`  // the lock may be held
-	Ended       bool          `json:"ended,omitempty"`    // released, and kept by WithMinHold
-	Broken      bool          `json:"broken"`             // it cannot be renewed, and its process has not heard of it
+	Unknown     bool          `json:"unknown,omitempty"` // the lock may be held
+	Ended       bool          `json:"ended,omitempty"`   // released, and kept by WithMinHold
+	Broken      bool          `json:"broken"`            // it cannot be renewed, and its process has not heard of it
+	BrokenBy    string        `json:"broken_by,omitempty"`
+	BrokenWhy   string        `json:"broken_why,omitempty"`
 	Detached    bool          `json:"detached,omitempty"` // left to another process
 }
 
@@ -68,6 +111,7 @@ type waiterRow struct {
 	Converting  bool       `json:"converting"`
 	Unreachable bool       `json:"unreachable"` // no quorum answers
 	Behind      *behindRow `json:"behind,omitempty"`
+	BehindShown bool       `json:"-"` // Behind has a row of its own in the lock
 }
 
 // behindRow is a holder that was in the way when the waiter queued.
@@ -96,104 +140,64 @@ type statRow struct {
 	Value any
 }
 
-// maxRows bounds how many leases and how many waiters an answer shows.
-const maxRows = 500
+// maxRows bounds how many leases and how many waiters an answer shows, and foldedRows how many of each the page shows
+// of one lock at first.
+const maxRows, foldedRows = 500, 5
 
-// shown is a lease or a waiter before it becomes a row.
-type shown struct {
-	rwlock.LeaseState
-	broken   bool // of another process, which has not heard of it
-	unknown  bool // a lock that may be held
-	ended    bool // it stands for its minimum
-	detached bool // its process has left it
-}
-
-// newSnapshot has the leases and waiters that the search finds. It keeps only the rows that it shows.
-func newSnapshot(all iter.Seq[shown], search string, now time.Time) snapshot {
-	wanted := strings.ToLower(search)
-	leases, waiters := newTop(byUrgency), newTop(byUrgency)
-	for s := range all {
-		rows := leases
-		if s.Waiting {
-			rows = waiters
-		}
-		if stateContains(s, wanted) {
-			rows.add(s)
-		}
-	}
+// snapshot returns the answer: the rows, and the locks that have them.
+func (g *gathering) snapshot(now time.Time) snapshot {
 	s := snapshot{
-		Now: now, Search: search, Leases: []leaseRow{}, LeasesTotal: leases.total, Waiters: []waiterRow{},
-		WaitersTotal: waiters.total, Losses: []lossRow{}, Stats: map[string]any{},
+		request: g.request, Now: now, Locks: []lockView{}, LocksTotal: g.locks, AllLocks: g.all,
+		Leases: []leaseRow{}, LeasesTotal: g.leases.total, Waiters: []waiterRow{}, WaitersTotal: g.waiters.total,
+		Losses: []lossRow{}, Stats: map[string]any{},
 	}
-	for _, lease := range leases.sorted() {
-		s.Leases = append(s.Leases, newLeaseRow(lease, now))
+	views := map[*group]*lockView{}
+	view := func(of *group) *lockView {
+		if views[of] == nil {
+			views[of] = newLockView(of, now)
+		}
+		return views[of]
 	}
-	for _, waiter := range waiters.sorted() {
-		s.Waiters = append(s.Waiters, newWaiterRow(waiter, now))
+	for _, lease := range g.leases.sorted() {
+		row, v := newLeaseRow(lease, now), view(lease.of)
+		s.Leases, v.Leases = append(s.Leases, row), append(v.Leases, row)
+	}
+	for _, waiter := range g.waiters.sorted() {
+		row, v := newWaiterRow(waiter, now), view(waiter.of)
+		s.Waiters = append(s.Waiters, row)
+		if row.Behind != nil {
+			row.BehindShown = slices.ContainsFunc(v.Leases, func(l leaseRow) bool { return l.Hold == row.Behind.Hold })
+		}
+		v.Waiters = append(v.Waiters, row)
+	}
+	found := make([]*group, 0, len(views))
+	for of := range views {
+		found = append(found, of)
+	}
+	slices.SortFunc(found, g.order)
+	for _, of := range found {
+		s.Locks = append(s.Locks, *views[of])
 	}
 	return s
 }
 
-// stateContains reports whether a search finds the row of a lease or a waiter.
-func stateContains(s shown, wanted string) bool {
-	if containsAny(wanted, s.Name, s.Mode.String(), s.Owner, s.Hold, s.Meta) {
-		return true
+func newLockView(g *group, now time.Time) *lockView {
+	v := &lockView{Name: g.name, Holders: g.holders, Waiting: g.waiting, Unknown: g.unknown}
+	if !g.held.IsZero() {
+		v.HeldMS = millis(now.Sub(g.held))
 	}
-	if s.Token > 0 && containsAny(wanted, s.Token.String()) || s.Err != nil && containsAny(wanted, s.Err.Error()) {
-		return true
+	if !g.waited.IsZero() {
+		v.WaitedMS = millis(now.Sub(g.waited))
 	}
-	return s.Behind != nil && containsAny(wanted, s.Behind.Owner, s.Behind.Hold, s.Behind.Meta)
-}
-
-// containsAny reports whether a text contains wanted, which is in lower case. Every text contains "".
-func containsAny(wanted string, texts ...string) bool {
-	return wanted == "" || slices.ContainsFunc(texts, func(text string) bool {
-		return strings.Contains(strings.ToLower(text), wanted)
-	})
-}
-
-// byUrgency orders what an operator looks for first: what is lost or late, and then what has lasted longest.
-func byUrgency(a, b shown) int {
-	rank := func(s shown) int {
-		switch {
-		case s.Err != nil && !s.RenewalLate:
-			return 0
-		case s.RenewalLate, s.Unreachable, s.broken:
-			return 1
-		default:
-			return 2
-		}
-	}
-	return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name),
-		cmp.Compare(a.Hold, b.Hold))
-}
-
-// top keeps the first maxRows of any number of states.
-type top struct {
-	order func(a, b shown) int
-	rows  []shown // at most twice maxRows
-	total int
-}
-
-func newTop(order func(a, b shown) int) *top { return &top{order: order} }
-
-func (t *top) add(s shown) {
-	t.total++
-	if t.rows = append(t.rows, s); len(t.rows) == 2*maxRows {
-		t.rows = t.sorted()
-	}
-}
-
-func (t *top) sorted() []shown {
-	slices.SortStableFunc(t.rows, t.order)
-	return t.rows[:min(len(t.rows), maxRows)]
+	return v
 }
 
 func newLeaseRow(s shown, now time.Time) leaseRow {
 	row := leaseRow{
 		Name: s.Name, Mode: s.Mode.String(), Token: s.Token, Owner: s.Owner, Hold: s.Hold, Meta: s.Meta, Since: s.Since,
 		HeldMS: millis(now.Sub(s.Since)), Lost: s.Err != nil && !s.RenewalLate, RenewalLate: s.RenewalLate,
-		Count: s.Count, Shared: s.Shared, Lingering: s.Lingering, Broken: s.broken, Ended: s.ended, Detached: s.detached,
+		Count: s.Count, Shared: s.Shared, Lingering: s.Lingering, Broken: s.broken, BrokenBy: s.brokenBy,
+		BrokenWhy: s.brokenWhy, Ended: s.ended, Detached: s.detached,
 	}
 	if !s.Deadline.IsZero() {
 		row.LeftMS = millis(s.Deadline.Sub(now))
