@@ -78,7 +78,7 @@ func defineLock(flags *flag.FlagSet) func(context.Context, *session) (int, error
 	flags.BoolVar(&l.try, "try", false, "do not wait: end with 120 if the lock is held")
 	flags.DurationVar(&l.wait, "wait", 0, "how long to wait for the lock; 0 is without an end")
 	flags.DurationVar(&l.ttl, "ttl", 10*time.Second, "for how long the servers keep the lock without a renewal")
-	flags.DurationVar(&l.minHold, "min-hold", 0, "keep the lock for this time at least, if the command ends earlier too;\n"+
+	flags.DurationVar(&l.minHold, "min-hold", 0, "keep the lock for this time, also if the command ends earlier;\n"+
 		"it needs -try or a shorter -wait")
 	flags.DurationVar(&l.maxHold, "max-hold", 0, "end the command if it has held the lock for this time; 0 is never")
 	flags.StringVar(&l.meta, "meta", "", "what inspect shows of this holder (default host:pid and the command's name)")
