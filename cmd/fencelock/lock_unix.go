@@ -20,8 +20,10 @@ var passedOn = slices.DeleteFunc([]os.Signal{
 }, signal.Ignored)
 
 // goOn lets this process go on while its command runs, so that it can end the command: at a line for a pipe that no
-// process reads any more, and at Ctrl-Z, which is passed to l.
+// process reads any more, or for a terminal whose foreground the command has (stty tostop), and at Ctrl-Z, which is
+// passed to l. The command has begun, for it would ignore SIGTTOU too.
 func (l *lock) goOn() {
+	signal.Ignore(syscall.SIGTTOU)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signal.Notify(l.signals, syscall.SIGTSTP)
 }
@@ -94,11 +96,9 @@ func (g *group) refuseToStop() {
 }
 
 // giveBackTerminal makes this process's group the foreground group again. The kernel stops a background process that
-// tries so, unless it ignores SIGTTOU.
+// tries so, unless it ignores SIGTTOU: see goOn.
 func (g *group) giveBackTerminal() {
 	if g.terminal {
-		signal.Ignore(syscall.SIGTTOU)
-		defer signal.Reset(syscall.SIGTTOU)
 		own := int32(syscall.Getpgrp())
 		terminalGroup(syscall.TIOCSPGRP, &own)
 	}
