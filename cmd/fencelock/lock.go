@@ -34,7 +34,7 @@ func lockStatus(status int) int {
 }
 
 const lockHelp = `
-Without a command the lock is held until standard input ends, with a line of JSON for each event.
+Without a command one lock is held until standard input ends, with a line of JSON for each event.
 
 The command runs without a shell, in a process group of its own, and gets the signals that fencelock gets. If the lock
 cannot be renewed, the group gets SIGTERM when a third of the TTL is left, and SIGKILL before the servers may let the
@@ -96,6 +96,8 @@ func (l *lock) run(ctx context.Context) (status int, err error) {
 	l.outer, err = outerLocks(l.getenv)
 	switch {
 	case err != nil:
+	case l.command == nil && len(l.names) > 1:
+		err = errors.New("without a command it takes one name: does -- miss before the command?")
 	case l.wait < 0 || l.try && l.wait > 0:
 		err = errors.New("-wait must not be negative, and not be given with -try")
 	case l.minHold > 0 && l.wait == 0 && !l.try:

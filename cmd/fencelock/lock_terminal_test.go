@@ -56,7 +56,8 @@ func TestLockOnATerminal(t *testing.T) {
 			[]string{"", "got more\r\nstatus 0"},
 		},
 		"a line on a terminal that stops writers in the background": {
-			`set -m; stty tostop; L -ttl 2s -max-hold 1s seven -- sh -c "trap '' TERM; echo runs; ` + until + `"; echo status $?`,
+			`set -m; stty tostop; L -ttl 2s -max-hold 1s seven -- sh -c "trap '' TERM; echo runs; ` + until +
+				`"; echo status $?`,
 			nil,
 			[]string{"status 122"},
 		},

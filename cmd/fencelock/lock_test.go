@@ -114,6 +114,7 @@ func TestLockStatus(t *testing.T) {
 		"-addr 127.0.0.1:1 free -- true":          {statusNoAnswer, "connection refused"},
 		"-addr 127.0.0.1:1 -quiet free -- true":   {statusNoAnswer, "^$"},
 		"free --":                                 {statusWrong, "no command follows --"},
+		"nightly /bin/echo hi":                    {statusWrong, "does -- miss before the command"},
 		"-- true":                                 {statusWrong, "takes the name of a lock"},
 		"-no-such-flag free -- true":              {statusWrong, "flag provided but not defined"},
 		"-wait -1s free -- true":                  {statusWrong, "must not be negative"},
