@@ -6,3 +6,6 @@ import "syscall"
 
 // endWithParent does nothing: on this system the command goes on if this process is killed.
 func endWithParent(*syscall.SysProcAttr) {}
+
+// lookBelow finds no process groups: those of inner commands go on.
+func (g *group) lookBelow() {}

@@ -31,6 +31,10 @@ func (g *group) attributes() *syscall.SysProcAttr { return nil }
 // signal ends the command: this system has no other signal.
 func (g *group) signal(os.Signal) { _ = g.leader.Kill() }
 
+func (g *group) kill() { g.signal(nil) }
+
+func (g *group) lookBelow() {}
+
 func (g *group) giveBackTerminal() {}
 
 func (g *group) wait(cmd *exec.Cmd) int {

@@ -50,16 +50,18 @@ func (l *lock) runCommand() int {
 		case e.atRisk != nil:
 			fmt.Fprintf(l.errs, "fencelock: lock %s is not renewed, and ends in %s: the command is told to end\n",
 				printable(e.atRisk.Lease().Name()), brief(time.Until(e.atRisk.Lease().Deadline())))
+			g.lookBelow()
 			g.signal(syscall.SIGTERM)
 		default:
-			g.signal(syscall.SIGKILL)
+			g.lookBelow()
+			g.kill()
 		}
 	}
 	g.giveBackTerminal()
 	if spared {
 		return g.status
 	}
-	g.signal(syscall.SIGKILL) // what the command has started, and has not ended with it
+	g.kill() // what the command has started, and has not ended with it
 	return statusLost
 }
 

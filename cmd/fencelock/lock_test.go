@@ -264,6 +264,18 @@ func TestLockOverAFailover(t *testing.T) {
 	require.Equal(t, 4, p.status(), "%s", &p.errs)
 }
 
+// The command of an inner fencelock has a group of its own, and ends with the outer lock all the same: its output is
+// closed before the next holder enters.
+func TestLockEndsInnerCommands(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	p := startLock(t, urlOf(server), "-ttl", "3s", "outer", "--", "sh", "-c",
+		`"$FENCELOCK" lock `+patience+` inner -- sh -c 'sh -c "echo runs; `+until+`"; :'; :`)
+	p.says("runs")
+	commandOn(t, server, "FLUSHALL")
+	require.Equal(t, statusLost, p.status())
+}
+
 // The kernel ends the command with fencelock.
 func TestLockKilled(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,8 @@ func ends(sig os.Signal) bool { return sig != syscall.SIGCONT }
 type group struct {
 	terminal bool // standard input is a terminal, in whose foreground the group runs
 	leader   *os.Process
-	status   int // once it has ended
+	below    []int // the groups of commands of inner fencelocks
+	status   int   // once it has ended
 	errs     io.Writer
 }
 
@@ -55,6 +56,14 @@ func (g *group) attributes() *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true, Foreground: g.terminal, Ctty: int(os.Stdin.Fd())}
 	endWithParent(a)
 	return a
+}
+
+// kill ends the group, and the groups that lookBelow has found.
+func (g *group) kill() {
+	g.signal(syscall.SIGKILL)
+	for _, id := range g.below {
+		_ = syscall.Kill(-id, syscall.SIGKILL)
+	}
 }
 
 // signal sends a signal to the group. An error means that all of it has ended. SIGCONT comes from a shell that has
