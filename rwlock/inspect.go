@@ -72,7 +72,8 @@ type State struct {
 // not founded it says how long the first lock takes. Each master has the release timeout to answer, or what ctx leaves.
 // The error names each server that would not, the trouble and the cure: a *QuorumError if too few masters are left for
 // a quorum, else a *NodeError for each, joined. After Close it is ErrClosed. A lock may still be refused: for too few
-// replicas, or a key that holds something else.
+// replicas, or a key that holds something else. Nor does Ping find a command that the server has renamed, as ZPOPMIN,
+// without which hand-offs fail: fencelock doctor does.
 func (l *Locker) Ping(ctx context.Context) error {
 	l.mustBeMade()
 	views, open := l.engine.Admin().Ping(ctx)

@@ -134,6 +134,7 @@ func (d *doctor) examine(ctx context.Context, c *connection) {
 	if d.target.quorum() {
 		d.compareClocks()
 		d.compareMarkers()
+		d.compareCounters(ctx, c.locker)
 	}
 }
 
@@ -216,6 +217,37 @@ func (d *doctor) compareMarkers() {
 				marked[0].marker["rules"]), "all clients must agree: see redlock.WithQuarantine")
 		default:
 			p.vote()
+		}
+	}
+}
+
+// The bounds of what compareCounters looks at and reports.
+const (
+	mostLocks    = 1000
+	mostCounters = 5
+)
+
+// compareCounters looks for locks whose counter on a master is ahead of its clock: the clock was wrong once. Such a
+// master does not agree with the others on a token, so the lock is refused where another master is down. It looks at
+// 1,000 locks at most, and at none where the user may not SCAN.
+func (d *doctor) compareCounters(ctx context.Context, l *rwlock.Locker) {
+	looked, found := 0, 0
+	for state, err := range l.List(ctx, "", rwlock.WithFreeLocks()) {
+		if looked++; looked > mostLocks || found >= mostCounters {
+			return
+		}
+		for _, m := range state.Masters {
+			i := slices.IndexFunc(d.patients, func(p *patient) bool { return p.index == m.Index })
+			if err != nil && m.Err != nil || i < 0 || !d.patients[i].up {
+				continue
+			}
+			ahead := time.UnixMicro(int64(m.Token)).Sub(time.Now().Add(d.patients[i].offset))
+			if ahead > 2*time.Second { // a token may be a second ahead, and the offset is an estimate
+				found++
+				d.patients[i].report(warning, "counter", fmt.Sprintf("of lock %s is %s ahead of this server's clock, which was "+
+					"wrong once: the lock is refused while another master is down", printable(state.Name), brief(ahead)),
+					"take the lock for writing while a quorum of the other masters answers: its first renewal sets the counter back")
+			}
 		}
 	}
 }

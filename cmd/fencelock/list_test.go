@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -286,4 +287,20 @@ func TestThreeMasters(t *testing.T) {
 	commandOn(t, servers[2], "HSET", "fencelock:master", "set", "other")
 	got = exits(t, statusFailed, "doctor", at, patience)
 	require.Regexp(t, `(?m)^error +`+addrs[2]+` +vote .*another set`, got.out)
+}
+
+// A master whose clock was once ahead keeps a counter that is ahead, and doctor names it with the lock.
+func TestDoctorFindsACounterAheadOfTheClock(t *testing.T) {
+	t.Parallel()
+	servers, addrs := startThree(t)
+	app := applicationOver(t, addrs)
+	held := hold(t, app, "orders")
+	at := "REDIS_URL=redis://" + strings.Join(addrs, ",")
+	require.NotContains(t, fencelock(t, at, "doctor", patience).out, "counter")
+	later := strconv.FormatInt(time.Now().Add(30*24*time.Hour).UnixMicro(), 10)
+	commandOn(t, servers[1], "HSET", "fencelock:{orders}", "t", later)
+	got := fencelock(t, at, "doctor", patience)
+	require.Regexp(t, `warning +`+addrs[1]+` +counter +of lock orders is 7\d\dh\S+ ahead of this server's clock`, got.out)
+	require.NotRegexp(t, `(`+addrs[0]+`|`+addrs[2]+`) +counter`, got.out)
+	require.NoError(t, held.Release(t.Context()))
 }

@@ -11,8 +11,8 @@ import (
 // endWithParent has the kernel end the command when this process ends, in any way.
 func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-// lookBelow adds the process groups below the command, as that of the command of an inner fencelock, to those that kill
-// ends. The command is alive: when it has ended, its children have another parent.
+// lookBelow finds the process groups below the command, for kill: an inner fencelock has made one for its own command.
+// The command is alive: when it has ended, its children have another parent.
 func (g *group) lookBelow() {
 	parents, groups := map[int]int{}, map[int]int{}
 	entries, _ := os.ReadDir("/proc")
