@@ -390,3 +390,16 @@ func TestARefusedRenewalIsAnError(t *testing.T) {
 		require.EqualValues(e.t, 1, e.run(renew("01", ttl, token))[1])
 	})
 }
+
+// Ping reads the marker of a master that decides alone without a layout: then nothing is written.
+func TestAMarkerIsReadWithoutAChange(t *testing.T) {
+	everywhere(t, func(e *env) {
+		read := func(layout string) any {
+			return e.run(call{scripts.Marker, []string{markerKey}, []string{"single", layout}})[1]
+		}
+		require.Equal(e.t, "", read(""))
+		require.Empty(e.t, e.dump())
+		require.Equal(e.t, "2", read("2"))
+		require.Equal(e.t, "2", read(""))
+	})
+}

@@ -31,6 +31,8 @@ var elsewhere = map[string]string{
 	"go get github.com/seed74116694/fencelock":                  "tools/release, from a module proxy",
 	"go get github.com/seed74116694/fencelock/locktest":         "tools/release, from a module proxy",
 
+	"go get github.com/seed74116694/fencelock/rwlock/goredisconf": "tools/release, from a module proxy",
+
 	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "a release; the line below it in " +
 		"docs/operate.md builds the same program",
 	"go run -C tools ./steady":                             "tools/steady, on a package of its own",
