@@ -22,6 +22,8 @@ type group struct {
 
 func (l *lock) goOn() {}
 
+func (l *lock) goOnWriting() {}
+
 func ends(os.Signal) bool { return true }
 
 func ownTerminal() bool { return false }

@@ -32,6 +32,7 @@ func (l *lock) runCommand() int {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, l.environment()
 	g := &group{terminal: ownTerminal(), errs: l.errs}
 	cmd.SysProcAttr = g.attributes()
+	l.goOn()
 	ended, err := g.start(cmd)
 	if err != nil {
 		fmt.Fprintf(l.errs, "fencelock: %v\n", err)
@@ -40,7 +41,7 @@ func (l *lock) runCommand() int {
 		}
 		return 126
 	}
-	l.goOn()
+	l.goOnWriting()
 	spared := true // it was not ended because of its locks
 	for e := range l.events(ended) {
 		spared = spared && e.sig != nil

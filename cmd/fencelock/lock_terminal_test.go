@@ -51,7 +51,8 @@ func TestLockOnATerminal(t *testing.T) {
 			[]string{"runs", ""},
 		},
 		"brought to the foreground": {
-			`set -m; L six -- sh -c 'read line; echo got $line' & sleep 0.3; fg; echo status $?`,
+			`set -m; L six -- sh -c 'read line; echo got $line' & ` +
+				`until jobs | grep -q Stopped; do sleep 0.05; done; fg; echo status $?`,
 			[]string{"more\n"},
 			[]string{"", "got more\r\nstatus 0"},
 		},

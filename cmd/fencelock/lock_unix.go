@@ -20,13 +20,15 @@ var passedOn = slices.DeleteFunc([]os.Signal{
 }, signal.Ignored)
 
 // goOn lets this process go on while its command runs, so that it can end the command: at a line for a pipe that no
-// process reads any more, or for a terminal whose foreground the command has (stty tostop), and at Ctrl-Z, which is
-// passed to l. The command has begun, for it would ignore SIGTTOU too.
+// process reads any more, and at Ctrl-Z, which is passed to l. It is called before the command begins.
 func (l *lock) goOn() {
-	signal.Ignore(syscall.SIGTTOU)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signal.Notify(l.signals, syscall.SIGTSTP)
 }
+
+// goOnWriting lets this process go on at a line for a terminal whose foreground the command has (stty tostop). It is
+// called once the command has begun, for the command would ignore the signal too.
+func (l *lock) goOnWriting() { signal.Ignore(syscall.SIGTTOU) }
 
 // ends reports whether a signal ends a wait.
 func ends(sig os.Signal) bool { return sig != syscall.SIGCONT }
@@ -105,7 +107,7 @@ func (g *group) refuseToStop() {
 }
 
 // giveBackTerminal makes this process's group the foreground group again. The kernel stops a background process that
-// tries so, unless it ignores SIGTTOU: see goOn.
+// tries so, unless it ignores SIGTTOU: see goOnWriting.
 func (g *group) giveBackTerminal() {
 	if g.terminal {
 		own := int32(syscall.Getpgrp())
