@@ -368,11 +368,17 @@ func (l *tracedLock) hear(published []Publication) {
 	}
 }
 
-// forgetUnheard leaves out the grants that were not received and so not made.
+// forgetUnheard leaves out the grants that were not received and so not made. The call may have granted the lock to the
+// same waiter later, with another token: a yield brings the waiter back that it has just passed over.
 func (l *tracedLock) forgetUnheard() {
 	l.heard = slices.DeleteFunc(l.heard, func(text string) bool {
-		id, _, _ := strings.Cut(text, " ")
-		made := slices.ContainsFunc(l.m.sent, func(sent string) bool { return strings.HasPrefix(sent, id+" ") })
+		id, rest, _ := strings.Cut(text, " ")
+		begin := id + " "
+		if strings.Count(rest, " ") >= 3 { // a grant
+			token, _, _ := strings.Cut(rest, " ")
+			begin += token + " "
+		}
+		made := slices.ContainsFunc(l.m.sent, func(sent string) bool { return strings.HasPrefix(sent, begin) })
 		return l.m.unheard[id] && !made
 	})
 }
