@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -14,70 +16,101 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/test/judge"
+	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-const workersPerClient = 2 // so that the goroutines of a process contend among themselves too
+const (
+	// ttl is of every lease except the stalled ones: a busy machine must not make the clients lose leases by accident.
+	ttl              = 2 * time.Second
+	probeLimit       = 5 * ttl               // restarted servers abstain for the longest TTL
+	grace            = time.Minute           // for the first late write after the working time
+	afterFailure     = 50 * time.Millisecond // limits the load on a server in trouble
+	workersPerClient = 2                     // the goroutines of a process contend among themselves too
+)
 
 // bench is a run: its clients, the data that they share, and what watches them.
 type bench struct {
 	cfg      config
+	head     string // what runs
 	embedded []*miniredis.Miniredis
-	team     []*client // the last one is the holder that stalls
+	team     []*rwlock.Locker // each like one of a separate process; the last one is of the holder that stalls
 	names    []string
 	store    *store
 	judge    *judge.Judge
-	*result
+	result
 }
 
-// startLimit is enough for masters that abstain for the longest TTL: restarted ones, and late ones on a busy machine.
-const startLimit = 10 * ttl
-
-func prepare(ctx context.Context, cfg config) (_ *bench, err error) {
-	b := &bench{cfg: cfg}
-	defer func() {
-		if err != nil {
-			b.close()
-		}
-	}()
+// prepare opens the clients, and returns once the servers grant locks.
+func (b *bench) prepare(ctx context.Context, stderr io.Writer) (err error) {
+	cfg := b.cfg
+	options := []rwlock.Option{
+		rwlock.WithPrefix("fencelock-bench"), rwlock.WithTTL(ttl), rwlock.WithReleaseTimeout(time.Second),
+		rwlock.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+	}
 	addrs, servers := cfg.addrs, strings.Join(cfg.addrs, ", ")
 	if len(addrs) == 0 {
-		servers = plural(uint64(cfg.masters), "embedded server") + ", which are slow"
+		servers = plural(cfg.masters, "embedded server") + ", which are slow"
 	}
 	for len(addrs) < cfg.masters {
 		server := miniredis.NewMiniRedis()
 		server.ClockTTL(true) // else no key ever expires by itself
 		if err := server.Start(); err != nil {
-			return nil, fmt.Errorf("embedded server: %w", err)
+			return fmt.Errorf("embedded server: %w", err)
 		}
 		b.embedded, addrs = append(b.embedded, server), append(addrs, server.Addr())
 	}
-	for id := 1; id <= cfg.clients+1; id++ {
-		c, err := newClient(id, addrs)
+	if len(b.embedded) > 1 { // they are new: the first lock need not wait for what they may have granted before
+		if err = redlock.Found(ctx, addrs, options...); err != nil {
+			return err
+		}
+	}
+	for id := range cfg.clients + 1 {
+		c, err := open(addrs, append(options, rwlock.WithMeta(fmt.Sprint("client ", id)))...)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		b.team = append(b.team, c)
-	}
-	if err = b.team[0].probe(ctx, startLimit); err != nil {
-		return nil, err
+		options = append(options, rwlock.WithLogger(slog.New(slog.DiscardHandler))) // the warnings of one are enough
 	}
 	for i := range cfg.names {
 		b.names = append(b.names, fmt.Sprintf("account/%d", i+1))
 	}
-	b.store = newStore(b.names)
-	b.result = newResult(fmt.Sprintf("A demonstration of faults, no measurement: %s of %d workers share %s on %s.",
-		plural(uint64(cfg.clients), "client"), workersPerClient, plural(uint64(cfg.names), "lock"), servers))
+	b.store = &store{counts: map[string][2]counter{}}
 	b.judge = judge.New(func(v judge.Violation) { b.violated(v.Rule, "%s", v.Text) })
-	return b, nil
+	b.head = fmt.Sprintf("A demonstration of faults, no measurement: %s of %d workers share %s on %s.",
+		plural(cfg.clients, "client"), workersPerClient, plural(cfg.names, "lock"), servers)
+	return b.probe(ctx)
 }
 
-// close takes as long as the slowest client, which waits a while for unreachable masters.
+// run plays the whole run, and writes what it has shown. The error says why it has proved nothing.
+func (b *bench) run(ctx context.Context, stdout, stderr io.Writer) error {
+	_, said := fmt.Fprintln(stdout, b.head)
+	b.work(ctx, stderr)
+	unfenced, fenced := b.store.lost()
+	for _, lost := range fenced {
+		b.violated(storage, "update lost: %s", lost)
+	}
+	for _, c := range b.team {
+		b.n[handOffs].Add(c.Stats().HandedOff)
+	}
+	_, err := io.WriteString(stdout, b.table(unfenced))
+	return errors.Join(b.verdict(), said, err)
+}
+
+func open(addrs []string, options ...rwlock.Option) (*rwlock.Locker, error) {
+	if len(addrs) == 1 {
+		return rwlock.Open(addrs[0], options...)
+	}
+	// On a busy machine all masters answer late, and none is down.
+	return redlock.Open(addrs, append(options, redlock.WithNodeTimeout(ttl/2))...)
+}
+
 func (b *bench) close() {
 	var all sync.WaitGroup
 	for _, c := range b.team {
-		all.Go(c.close)
+		all.Go(func() { _ = c.Close() })
 	}
 	all.Wait()
 	for _, server := range b.embedded {
@@ -85,150 +118,93 @@ func (b *bench) close() {
 	}
 }
 
-// grace bounds the wait for the first section of each worker and the first late write after the working time. It is for
-// a run that cannot get there at all, not a measure of the machine's speed: on an idle machine they take a second.
-const grace = time.Minute
+// probe takes a lock that no other client takes, to detect faults of the servers.
+func (b *bench) probe(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	lease, err := b.team[0].Lock(bounded, "probe")
+	if err != nil {
+		return cmp.Or(b.team[0].Ping(ctx), err) // which names the trouble and the cure
+	}
+	_ = lease.Release(bounded) // if it comes too late, the lease ends by itself
+	return nil
+}
 
-// work runs the clients for the configured time, and returns when all of them are done.
-func (b *bench) work(ctx context.Context, progressTo io.Writer) {
+// work runs the clients, and returns when all of them are done.
+func (b *bench) work(ctx context.Context, progress io.Writer) {
 	began := time.Now()
-	playing, stop := context.WithDeadline(ctx, began.Add(b.cfg.length+grace))
-	defer stop()
-	working, stopWorking := context.WithDeadline(playing, began.Add(b.cfg.length))
-	defer stopWorking()
-	var watching, clients sync.WaitGroup
-	over := make(chan struct{})
-	watching.Go(func() { b.progress(progressTo, over) })
-	watching.Go(func() { b.probeAfter(ctx, working, stop) })
+	working, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	all.Go(func() {
+		defer stop()
+		b.watch(working, progress)
+	})
 	holder, others := b.team[len(b.team)-1], b.team[:len(b.team)-1]
-	workers := workersPerClient * len(others)
-	for i := range workers {
-		clients.Go(func() { b.sections(playing, working, others[i/workersPerClient], beat(b.names, i, workers)) })
+	for i := range workersPerClient * len(others) {
+		// A worker keeps to one name. If each took any, all would soon wait behind the stalled holder.
+		all.Go(func() { b.sections(working, reentrant.New(others[i/workersPerClient]), b.names[i%len(b.names)]) })
 	}
-	s := &staller{bench: b, holder: holder, next: others[0]}
-	clients.Go(func() { s.play(playing, working) })
-	clients.Wait()
-	close(over)
-	watching.Wait()
+	all.Go(func() { (&staller{b, holder, others[0]}).play(working) })
+	all.Wait()
 	b.lasted, b.interrupted = time.Since(began), ctx.Err() != nil
-	unfenced, fenced := b.store.lost()
-	for _, lost := range fenced {
-		b.violated(storage, "update lost: %s", lost)
-	}
-	b.lostUnfenced = unfenced
-	for _, c := range b.team {
-		s := c.locker.Stats()
-		b.handedOff, b.result.lost = b.handedOff+s.HandedOff, b.result.lost+s.Lost.Total()+s.Expired
-	}
 }
 
-// probeLimit is longer than a busy server needs for one lock: one that is silent for a TTL has ended every lease.
-const probeLimit = 5 * ttl
-
-// probeAfter checks after the working time whether the servers still grant locks. The workers cannot detect it: for a
-// waiter, an unreachable server looks like a lock that is held.
-func (b *bench) probeAfter(ctx, working context.Context, gone context.CancelFunc) {
-	<-working.Done()
-	if err := b.team[0].probe(ctx, probeLimit); err != nil && ctx.Err() == nil {
-		b.gone = err
-		gone()
-	}
-}
-
-// progress reports the state of the run every second.
-func (b *bench) progress(out io.Writer, over <-chan struct{}) {
-	tick := time.Tick(time.Second)
-	for began := time.Now(); ; {
-		select {
-		case <-tick:
-		case <-over:
+// watch reports the state of the run every second. It returns when the time is over, and a late write was tried: first
+// it asks the servers for a lock, since to the workers a server that is gone looks like a lock that is held.
+func (b *bench) watch(ctx context.Context, out io.Writer) {
+	for i := 1; ; i++ {
+		if pause(ctx, time.Second); ctx.Err() != nil {
 			return
 		}
-		var acquired, waiting int
-		for _, c := range b.team {
-			s := c.locker.Stats()
-			acquired, waiting = acquired+int(s.Acquired), waiting+int(s.Waiting)
+		passed := time.Duration(i) * time.Second
+		fmt.Fprintf(out, "%v of %v: %d writes, %d reads\n", passed, b.cfg.length, b.n[writes].Load(), b.n[reads].Load())
+		if passed >= b.cfg.length && (b.n[late].Load() > 0 || passed > b.cfg.length+grace) {
+			if err := b.probe(ctx); ctx.Err() == nil {
+				b.gone = err
+			}
+			return
 		}
-		fmt.Fprintf(out, "%.0fs of %v: %d locks taken, %d waiting\n",
-			time.Since(began).Seconds(), b.cfg.length, acquired, waiting)
 	}
 }
 
-// beat distributes the names among the workers. If each worker took any name, all would soon wait behind the stalled
-// name, and the run would show nothing else.
-func beat(names []string, worker, workers int) []string {
-	all := names[worker%len(names):][:1:1]
-	for i := worker + workers; i < len(names); i += workers {
-		all = append(all, names[i])
-	}
-	return all
-}
-
-const afterFailure = 50 * time.Millisecond // limits the load on a server in trouble
-
-// sections takes locks until working ends, but runs at least one section even in a short run, which playing bounds. A
-// section that has begun is finished.
-func (b *bench) sections(playing, working context.Context, c *client, names []string) {
-	for ctx := playing; ctx.Err() == nil; {
-		name := names[rand.IntN(len(names))]
-		var err error
-		switch share := rand.IntN(100); {
-		case share < 55:
-			err = b.section(ctx, c, name, "read", c.locker.RLock)
-		case share < 85:
-			err = b.section(ctx, c, name, "write", c.locker.Lock)
-		default:
-			err = b.nestedSections(reentrant.WithOwner(ctx), c, name)
+// sections takes a lock again and again until ctx ends. A section that has begun is finished.
+func (b *bench) sections(ctx context.Context, c *reentrant.Locker, name string) {
+	for ctx.Err() == nil {
+		take, kind := c.Lock, writes
+		if rand.IntN(2) == 0 {
+			take, kind = c.RLock, reads
 		}
-		switch {
-		case err == nil:
-			ctx = working
-		case ctx.Err() == nil:
+		if err := b.section(reentrant.WithOwner(ctx), c, name, kind, take); err != nil && ctx.Err() == nil {
 			b.failed(err)
 			pause(ctx, afterFailure)
 		}
 	}
 }
 
+// section is a function that locks, and calls a function that locks the same name. That one must be in the same hold:
+// it has the same token.
 func (b *bench) section(
-	ctx context.Context, c *client, name, kind string,
-	take func(context.Context, string, ...rwlock.LockOption) (*rwlock.Lease, error),
+	ctx context.Context, c *reentrant.Locker, name string, kind count,
+	take func(context.Context, string, ...rwlock.LockOption) (*reentrant.Hold, error),
 ) error {
 	at := b.judge.Begin(name)
-	lease, err := take(ctx, name)
+	hold, err := take(ctx, name)
 	if err != nil {
 		return err
 	}
-	b.took(kind)
-	b.occupy(at, lease, func() { b.use(context.WithoutCancel(ctx), lease) })
-	return notLost(lease.Release(ctx))
-}
-
-// nestedSections is a function that locks, calling functions that lock the same name. Theirs must be the same hold: the
-// same token, deeper by one.
-func (b *bench) nestedSections(ctx context.Context, c *client, name string) error {
-	at := b.judge.Begin(name)
-	outer, err := c.nested.Lock(ctx, name)
-	if err != nil {
-		return err
-	}
-	b.took("write")
-	b.occupy(at, outer.Lease(), func() {
+	b.n[kind].Add(1)
+	b.occupy(at, hold.Lease(), func() {
 		ctx := context.WithoutCancel(ctx)
-		for _, do := range []func(context.Context, string, func(context.Context) error, ...rwlock.LockOption) error{
-			c.nested.Do, c.nested.RDo,
-		} {
-			err = errors.Join(err, do(ctx, name, func(ctx context.Context) error {
-				b.took("nested")
-				if f, _ := fencing.FromContext(ctx, name); f.Token != outer.Token() {
-					b.violated(judge.Order, "a nested section has token %v, the one around it %v", f.Token, outer.Token())
-				}
-				return nil
-			}))
-		}
-		b.use(ctx, outer.Lease())
+		err = c.RDo(ctx, name, func(ctx context.Context) error {
+			b.n[nested].Add(1)
+			if f, _ := fencing.FromContext(ctx, name); f.Token != hold.Token() {
+				b.violated(judge.Order, "a nested section has token %v, the one around it %v", f.Token, hold.Token())
+			}
+			return nil
+		})
+		b.use(ctx, hold.Lease())
 	})
-	return errors.Join(notLost(err), notLost(outer.Release(ctx)))
+	return errors.Join(notLost(err), notLost(hold.Release(ctx)))
 }
 
 // occupy runs work as the critical section of a lease, watched from entering to leaving.
@@ -243,14 +219,9 @@ func (b *bench) occupy(at judge.Attempt, lease *rwlock.Lease, work func()) {
 func (b *bench) use(ctx context.Context, lease *rwlock.Lease) {
 	ctx = lease.Context(ctx)
 	read, err := b.store.load(ctx, lease.Fence())
-	if b.accessed(lease, err); err != nil {
-		return
-	}
 	pause(ctx, time.Millisecond+rand.N(4*time.Millisecond))
-	if lease.Mode() == rwlock.Write {
+	if err == nil && lease.Mode() == rwlock.Write {
 		err = b.store.increment(ctx, lease.Fence(), read)
-	} else {
-		_, err = b.store.load(ctx, lease.Fence())
 	}
 	b.accessed(lease, err)
 }
@@ -260,7 +231,7 @@ func (b *bench) use(ctx context.Context, lease *rwlock.Lease) {
 func (b *bench) accessed(lease *rwlock.Lease, err error) {
 	switch held := lease.Err() == nil; {
 	case errors.Is(err, fencing.ErrStale):
-		b.note(func() { b.refused++ })
+		b.n[refused].Add(1)
 		if held {
 			b.violated(storage, "a holder that is trusted was refused: %v", err)
 		}
@@ -271,10 +242,8 @@ func (b *bench) accessed(lease *rwlock.Lease, err error) {
 
 // pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

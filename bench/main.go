@@ -1,7 +1,17 @@
+// Command bench runs the library under a mixed load. Several clients, each with a locker of its own like a separate
+// process, read and write a few names. One holder is stalled past its lease again and again, and then writes late.
+//
+//	go run ./bench                          # three masters inside this process
+//	go run ./bench -addr 127.0.0.1:6379     # a real server
+//	go run ./bench -addr a:6379,b:6379,c:6379 -for 30s
+//
+// A judge without access to the lock's internals verifies the rules: no two leases that exclude each other are trusted
+// at one moment, a write's token exceeds all before it and a read's token all writes before it, and the storage refuses
+// every late write. The exit status is 1 if a rule was violated, if the servers did not last to the end, or if the
+// result could not be written; and 2 if the run could not begin.
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -9,52 +19,71 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"time"
 )
 
-// Exit statuses.
-const (
-	statusOK       = 0
-	statusViolated = 1 // or the run could not show anything, or its result could not be written
-	statusNoRun    = 2 // bad flags, servers out of reach
-)
+const statusOK, statusViolated, statusNoRun = 0, 1, 2
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
-	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // run is main without the process around it. When ctx ends, the work ends early and the result is still written.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var help bytes.Buffer
-	cfg, err := parseFlags(args, &help)
+	cfg, err := parseFlags(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
-		if _, err = help.WriteTo(stdout); err == nil {
-			return statusOK
-		}
+		return statusOK
 	}
-	var b *bench
+	b := &bench{cfg: cfg}
+	defer b.close()
 	if err == nil {
-		b, err = prepare(ctx, cfg)
+		err = b.prepare(ctx, stderr)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "bench: %v (-h shows the flags)\n", err)
 		return statusNoRun
 	}
-	defer b.close()
-	return b.run(ctx, stdout, stderr)
-}
-
-func (b *bench) run(ctx context.Context, stdout, stderr io.Writer) int {
-	_, said := fmt.Fprintln(stdout, b.result.head)
-	b.work(ctx, stderr)
-	_, err := io.WriteString(stdout, b.result.String())
-	if err = errors.Join(b.result.verdict(), said, err); err != nil {
+	if err := b.run(ctx, stdout, stderr); err != nil {
 		fmt.Fprintf(stderr, "bench: %v\n", err)
 		return statusViolated
 	}
 	return statusOK
+}
+
+// config is the command line's settings.
+type config struct {
+	addrs                   []string // of real servers; none for embedded ones
+	masters, clients, names int
+	length                  time.Duration
+}
+
+func parseFlags(args []string, stderr io.Writer) (config, error) {
+	var c config
+	fs := flag.NewFlagSet("go run ./bench", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	addrs := fs.String("addr", "", "real servers: `host:port` or a URL, or an odd number,\nwith commas between")
+	fs.IntVar(&c.masters, "masters", 3, "embedded masters: 1, or odd for a quorum")
+	fs.DurationVar(&c.length, "for", 5*time.Second, "how long the clients work")
+	fs.IntVar(&c.clients, "clients", 8, "clients, each with its own connections")
+	fs.IntVar(&c.names, "names", 4, "names that they lock")
+	if err := fs.Parse(args); err != nil {
+		return c, err
+	}
+	if *addrs != "" {
+		c.addrs = strings.Split(*addrs, ",")
+		c.masters = len(c.addrs)
+	}
+	switch {
+	case fs.NArg() > 0:
+		return c, fmt.Errorf("%q is not a flag", fs.Arg(0))
+	case c.length <= 0:
+		return c, fmt.Errorf("-for %v: must be positive", c.length)
+	case min(c.masters, c.clients, c.names) < 1 || c.masters > 15 || c.clients > 256 || c.names > 1000:
+		return c, errors.New("1 to 15 -masters, 1 to 256 -clients and 1 to 1000 -names are possible")
+	}
+	return c, nil
 }

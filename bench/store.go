@@ -13,27 +13,15 @@ import (
 type store struct {
 	guard  fencing.Watermark
 	mu     sync.Mutex
-	counts map[string]*[2]counter
+	counts map[string][2]counter
 }
 
-// The counters of a name.
-const (
-	bare = iota // that no guard protects
-	guarded
-)
+const bare, guarded = 0, 1 // the counters of a name
 
 type counter struct{ value, writes uint64 } // each write adds one to the value that it read, so they must be equal
 
 // reading is what a holder has read of the counters of a name.
 type reading [2]uint64
-
-func newStore(names []string) *store {
-	s := &store{counts: make(map[string]*[2]counter)}
-	for _, name := range names {
-		s.counts[name] = new([2]counter)
-	}
-	return s
-}
 
 // load reads the counters. Under a writer's fence that is its claim too: nothing older is written after it.
 func (s *store) load(ctx context.Context, f fencing.Fence) (r reading, err error) {
@@ -51,7 +39,9 @@ func (s *store) each(ctx context.Context, f fencing.Fence, access func(i int, c 
 	one := func(i int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		access(i, &s.counts[f.Resource][i])
+		c := s.counts[f.Resource]
+		access(i, &c[i])
+		s.counts[f.Resource] = c
 	}
 	one(bare)
 	return s.guard.Do(ctx, f, func(context.Context) error {
@@ -62,9 +52,9 @@ func (s *store) each(ctx context.Context, f fencing.Fence, access func(i int, c 
 
 // lost returns how many writes the copies miss, and the counters that miss any behind the guard. It is called after the
 // last write.
-func (s *store) lost() (unfenced uint64, fenced []string) {
+func (s *store) lost() (unfenced int, fenced []string) {
 	for name, c := range s.counts {
-		unfenced += c[bare].writes - c[bare].value
+		unfenced += int(c[bare].writes - c[bare].value)
 		if c := c[guarded]; c.value != c.writes {
 			fenced = append(fenced, fmt.Sprintf("%q: %d after %d accepted writes of one each", name, c.value, c.writes))
 		}
