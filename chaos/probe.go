@@ -384,7 +384,10 @@ func (p *probe) ticket() {
 	}
 	q := p.ask(lease.Name(), "Adopt of a new ticket")
 	adopted, err := p.locker.Adopt(ctx, ticket)
-	if !q.unless(isLate()).got(err, "nil") {
+	if !q.unless(isLate()).got(err, "nil") { // the masters keep the lock for the ticket: a later probe needs a free one
+		if next := p.waitFor(lease.Name()); next != nil {
+			p.give(next)
+		}
 		return
 	}
 	if p.rng.IntN(2) == 0 {
