@@ -6,7 +6,6 @@
 //	go run -C chaos . -names 1 -forms mutex    # some forms, the same
 //	go run -C chaos . -out run.jsonl.gz        # keep the history
 //	go run -C chaos . -check run.jsonl.gz      # judge it again
-//	go run -C chaos . -report run.html         # draw it
 //	go run -C chaos . -deployment sentinel -masters 1
 //	go run -C chaos . -deployment cluster -replicas 1
 //	go run -C chaos . -deployment embedded     # each script call is compared with its model

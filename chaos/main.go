@@ -20,7 +20,6 @@ import (
 
 	"github.com/seed74116694/fencelock/chaos/check"
 	"github.com/seed74116694/fencelock/chaos/history"
-	"github.com/seed74116694/fencelock/chaos/report"
 	"github.com/seed74116694/fencelock/internal/test/harness"
 )
 
@@ -35,7 +34,7 @@ type config struct {
 	seed                                         uint64
 	faults                                       string
 	valkey, tuned                                bool
-	out, check, report                           string
+	out, check                                   string
 	peers, plot                                  string
 
 	forms   []string
@@ -73,7 +72,6 @@ func main() {
 	flag.BoolVar(&cfg.valkey, "valkey", false, "run valkey-server")
 	flag.BoolVar(&cfg.tuned, "tuned", false, "all clients are those of Dial; else every second worker's")
 	flag.StringVar(&cfg.out, "out", "", "save the history in this file, compressed")
-	flag.StringVar(&cfg.report, "report", "", "draw the history in this file, as HTML")
 	flag.StringVar(&cfg.check, "check", "", "judge a saved history instead of a run")
 	flag.StringVar(&cfg.peers, "peers", "", "compare lock libraries instead, separated by commas, or all: "+libraryNames())
 	flag.StringVar(&cfg.plot, "plot", "", "draw the comparison into this file, as SVG")
@@ -100,7 +98,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return judge(out, h, nil, cfg.report)
+		return judge(out, h, nil)
 	}
 	if cfg.seed == 0 {
 		cfg.seed = rand.Uint64()
@@ -143,7 +141,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 	})
 	h.Sort()
 	if err == nil {
-		err = judge(out, h, seen, cfg.report)
+		err = judge(out, h, seen)
 	}
 	if err != nil && cfg.out == "" {
 		cfg.out = filepath.Join(os.TempDir(), fmt.Sprintf("chaos-%d.jsonl.gz", cfg.seed))
@@ -215,7 +213,7 @@ func attack(
 }
 
 // judge prints a description of the run and every promise that it breaks.
-func judge(out io.Writer, h *history.History, seen []check.Violation, drawn string) error {
+func judge(out io.Writer, h *history.History, seen []check.Violation) error {
 	ends, causes, struck := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, s := range h.Spans {
 		ends[s.Form+" "+s.End]++
@@ -239,11 +237,6 @@ func judge(out io.Writer, h *history.History, seen []check.Violation, drawn stri
 	guarded, bare := check.LostUpdates(h, true), check.LostUpdates(h, false)
 	fmt.Fprintf(out, "lost updates: %d with a guard, %d without\n", guarded, bare)
 	judgement.Violations = append(judgement.Violations, seen...)
-	if drawn != "" {
-		if err := drawHistory(drawn, h, judgement); err != nil {
-			return err
-		}
-	}
 	rules := map[string]int{}
 	for _, v := range judgement.Violations {
 		if rules[v.Rule]++; rules[v.Rule] <= 5 {
@@ -277,14 +270,6 @@ func table(out io.Writer, title string, counts map[string]int) {
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
 		fmt.Fprintf(out, "  %-32s%9d\n", what, counts[what])
 	}
-}
-
-func drawHistory(path string, h *history.History, j check.Judgement) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(report.Write(file, h, j), file.Close())
 }
 
 // commit names the state of the checkout as git describes it, "" if git fails.

@@ -146,7 +146,7 @@ func TestRefreshOfManyWaitersIsOneCommand(t *testing.T) {
 
 // What a call costs does not depend on how many wait or read.
 func TestCostDoesNotGrow(t *testing.T) {
-	sizes := testredis.Few([]int{10, 100}, []int{10, 100, 1_000}) // chaos/measure goes to 10,000
+	sizes := testredis.Few([]int{10, 100}, []int{10, 100, 1_000}) // BenchmarkGrowth goes to 10,000
 	onServers(t, func(e *env) {
 		e.loadAll()
 		costs := map[string][]int{}

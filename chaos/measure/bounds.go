@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -35,7 +34,7 @@ const level = 0.95
 
 func bounds() []bound {
 	return slices.Concat(
-		pairBounds(), quorumBounds(), throughputBounds(), handOffBounds(), leaseBounds(), growthBounds(), deployedBounds(),
+		pairBounds(), quorumBounds(), throughputBounds(), handOffBounds(), leaseBounds(), failoverBounds(),
 	)
 }
 
@@ -133,20 +132,6 @@ func throughputBounds() (all []bound) {
 				what:     "distinct names, " + strconv.Itoa(goroutines) + " goroutines, over " + other.name,
 				workload: "throughput", column: perSecond, point: goroutines, over: other.name, least: true, limit: other.limit,
 			})
-		}
-	}
-	return all
-}
-
-func growthBounds() (all []bound) {
-	for _, w := range []Workload{growthWaiters(), growthReaders()} {
-		for _, c := range w.Columns {
-			for _, point := range w.Points[1:] {
-				all = append(all, bound{
-					what:     fmt.Sprintf("server time of %s, %d %s over %d", c.Name, point, w.Axis, w.Points[0]),
-					workload: w.Name, column: c.Name, point: point, over: peer.Ours, overPoint: w.Points[0], limit: 1.5,
-				})
-			}
 		}
 	}
 	return all

@@ -41,8 +41,6 @@ type grant struct {
 	asked, got time.Duration
 }
 
-func (g grant) wait() time.Duration { return g.got - g.asked }
-
 const (
 	processes  = 8
 	perProcess = 4
@@ -144,17 +142,6 @@ func (c *crowd) losses() (n int) {
 	return n
 }
 
-// between returns the grants from one time to another.
-func between(all []grant, from, to time.Duration) []grant {
-	return slices.Collect(func(yield func(grant) bool) {
-		for _, g := range all {
-			if from <= g.got && g.got < to && !yield(g) {
-				return
-			}
-		}
-	})
-}
-
 // of returns the grants of the names.
 func of(all []grant, names []string) []grant {
 	return slices.Collect(func(yield func(grant) bool) {
@@ -164,16 +151,6 @@ func of(all []grant, names []string) []grant {
 			}
 		}
 	})
-}
-
-// waits returns the waiting time of each grant, in ascending order.
-func waits(all []grant) []time.Duration {
-	var out []time.Duration
-	for _, g := range all {
-		out = append(out, g.wait())
-	}
-	slices.Sort(out)
-	return out
 }
 
 // moments returns the times of the grants.

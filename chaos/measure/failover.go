@@ -15,7 +15,11 @@ import (
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
+// deployed are the workloads behind Sentinel and in a Cluster.
+func deployed() []Workload { return []Workload{failover(), replicas()} }
+
 const (
+	failures    = "failed"
 	gapOfLocks  = "gap"
 	gapOfServer = "server's"
 	gapAbove    = "above"
@@ -281,4 +285,21 @@ func (p *prober) stop() []write {
 	defer p.mu.Unlock()
 	slices.SortFunc(p.written, func(a, b write) int { return int(a.at - b.at) })
 	return p.written
+}
+
+// named returns, for each of the masters, n names with locks on it.
+func named(c *testredis.Cluster, lib peer.Library, prefix string, n int) map[*testredis.Server][]string {
+	all := make(map[*testredis.Server][]string)
+	for i, full := 0, 0; full < len(c.Masters()); i++ {
+		name := prefix + strconv.Itoa(i)
+		owner := c.Owner(c.Slot(lib.Key(name)))
+		if len(all[owner]) == n {
+			continue
+		}
+		all[owner] = append(all[owner], name)
+		if len(all[owner]) == n {
+			full++
+		}
+	}
+	return all
 }

@@ -13,54 +13,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
-// place is a form in which servers are run.
-type place struct {
-	name  string
-	start func(t testing.TB, binary string) testredis.Deployment
-}
-
-func places() []place {
-	return []place{
-		{"standalone", func(t testing.TB, binary string) testredis.Deployment {
-			return testredis.StartBinary(t, binary)
-		}},
-		{"Sentinel", func(t testing.TB, binary string) testredis.Deployment {
-			return testredis.StartSentinel(t, binary)
-		}},
-		{"Cluster", func(t testing.TB, binary string) testredis.Deployment {
-			return testredis.StartCluster(t, binary, 1)
-		}},
-	}
-}
-
-// takeLimit bounds the acquisition of the leases that are only kept: no other client wants them.
-const takeLimit = 20 * time.Second
-
-// keep takes locks of one client, to be kept until the client is closed. It returns an error if the library does not
-// get them.
-func keep(ctx context.Context, p peer.Peer, names []string) (*keeper, error) {
-	ctx, giveUp := context.WithCancel(ctx) // later on too, some libraries end holds with it
-	timer := time.AfterFunc(takeLimit, giveUp)
-	k := &keeper{peer: p, names: names, holds: make([]peer.Hold, len(names))}
-	err := k.take(ctx)
-	if !timer.Stop() && err == nil {
-		err = context.Canceled
-	}
-	return k, err
-}
-
 // deployable are the libraries that support Sentinel and Cluster.
 func deployable() []peer.Library { return append(peer.Named(peer.Ours), peer.AsIs()) }
-
-// withTTL returns the library with another TTL.
-func withTTL(lib peer.Library, ttl time.Duration) peer.Library {
-	open := lib.Open
-	lib.Open = func(o peer.Options) (peer.Peer, error) {
-		o.TTL = ttl
-		return open(o)
-	}
-	return lib
-}
 
 // settle is how long a crowd works before the measurement begins.
 const settle = time.Second

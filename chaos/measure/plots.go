@@ -52,9 +52,6 @@ func drawAll(folder string, measured []WorkloadResult) error {
 				failed = errors.Join(failed, p.of(w).Save(filepath.Join(folder, p.file+".svg")))
 			}
 		}
-		if strings.HasPrefix(w.Name, "growth-") {
-			failed = errors.Join(failed, growth(w).Save(filepath.Join(folder, w.Name+".svg")))
-		}
 	}
 	return failed
 }
@@ -73,19 +70,6 @@ func (p plot) of(w *WorkloadResult) interface{ Save(file string) error } {
 	for _, row := range w.Rows {
 		if v, ok := row.Median[p.column]; ok {
 			add(&l, row.Peer, strings.HasPrefix(row.Peer, "floor"), row.Point, v)
-		}
-	}
-	return l
-}
-
-// growth has a line for each call of this library.
-func growth(w *WorkloadResult) chart.Lines {
-	l := chart.Lines{Title: "Server time of one call (" + peer.Ours + ")", XLabel: w.Axis, YLabel: "us", LogY: true}
-	for _, row := range w.Rows {
-		for _, c := range w.Columns {
-			if v, ok := row.Median[c.Name]; ok {
-				add(&l, c.Name, false, row.Point, v)
-			}
 		}
 	}
 	return l

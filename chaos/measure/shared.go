@@ -15,44 +15,14 @@ import (
 // What the goroutines of a process gain if they share its hold on the server. A client stands for a process.
 
 const (
-	pairNanos   = "ns/pair"
-	burstNanos  = "of a burst"
-	burst       = 100 * time.Millisecond
 	worstShare  = "share off"
 	perClient   = 16
-	lingerLong  = time.Minute
 	storming    = 64
 	sectionTime = time.Millisecond
 )
 
 // ourForms are this library's lease and its RWMutex.
 func ourForms() []peer.Library { return append(peer.Named(peer.Ours), peer.SharedHolds(0)) }
-
-// relock measures one goroutine that takes one lock repeatedly: in a burst, and for longer. An RWMutex that is taken
-// more than a million times a second uses more tokens than the server's clock counts microseconds. They may run ahead
-// of it by a second; then it waits for them.
-func relock() Workload {
-	others := peer.Named(peer.FloorSet, peer.Ours, peer.RedsyncRueidis, peer.Rueidislock)
-	return Workload{
-		Name:    "relock",
-		About:   "one goroutine takes one name again and again, and nobody else wants it",
-		Columns: []Column{{Name: burstNanos, Unit: "ns/pair"}, {Name: pairNanos, Ratio: true}},
-		Points:  []int{0}, Over: peer.FloorSet, Peers: append(others, peer.SharedHolds(lingerLong)),
-		Measure: func(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
-			short := *s
-			short.window = min(burst, s.window)
-			first, err := measurePairs(ctx, &short, lib, 1, 1)
-			if err != nil {
-				return nil, err
-			}
-			m, err := measurePairs(ctx, s, lib, 1, 1)
-			if err != nil {
-				return nil, err
-			}
-			return Measures{burstNanos: 1e9 / first[perSecond], pairNanos: 1e9 / m[perSecond]}, nil
-		},
-	}
-}
 
 // shared measures one name that all goroutines of some processes want.
 func shared() Workload {
@@ -104,23 +74,6 @@ func readStorm() Workload {
 		Measure: func(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
 			return measureShared(ctx, s, lib, 2, func(ctx context.Context, _ *server.Server, all []peer.Peer) (Measures, error) {
 				return storm(ctx, s.window, all[0], all[1])
-			})
-		},
-	}
-}
-
-// readMostly measures a value with many readers and few changes.
-func readMostly() Workload {
-	return Workload{
-		Name:    "read-mostly",
-		About:   "16 goroutines of each of four clients read one name; one time of a hundred they write",
-		Columns: []Column{{Name: "sections/s"}},
-		Points:  []int{0}, Peers: append(ourForms(), peer.SharedHolds(lingerLong)),
-		Measure: func(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
-			return measureShared(ctx, s, lib, 4, func(ctx context.Context, _ *server.Server, all []peer.Peer) (Measures, error) {
-				began := time.Now()
-				n, err := share(ctx, s.window, all, 4*perClient, func(i int) bool { return i%100 == 99 }, 0)
-				return Measures{"sections/s": float64(n) / time.Since(began).Seconds()}, err
 			})
 		},
 	}

@@ -42,8 +42,7 @@ func workloads() []Workload { return slices.Concat(single(), []Workload{instruct
 func single() []Workload {
 	return []Workload{
 		latency(), quorumLatency(), network(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(),
-		footprint(), idle(),
-		growthWaiters(), growthReaders(), relock(), shared(), readStorm(), readMostly(), readMany(),
+		footprint(), idle(), shared(), readStorm(),
 	}
 }
 

@@ -35,8 +35,6 @@ var elsewhere = map[string]string{
 
 	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "a release; the line below it in " +
 		"docs/operate.md builds the same program",
-	"go run -C tools ./steady":                             "tools/steady, on a package of its own",
-	"go run -C tools ./mutate -doubt 'TestMine$' ./rwlock": "tools/mutate, on a package of its own",
 
 	"go run -C tools ./release v0.2.0":    "tools/release",
 	"go run -C tools ./release -baseline": "tools/release",

@@ -100,21 +100,6 @@ func TestFootprint(t *testing.T) {
 	require.Zero(t, expect.NoError(s.Footprint(t.Context())).In(t))
 }
 
-func TestTimesOfOneClient(t *testing.T) {
-	s, client := start(t)
-	stop := expect.NoError(s.Timed(t.Context())).In(t)
-	const slow = "local n = 0 for i = 1, 20000 do n = n + redis.call('STRLEN', 'a') end return n"
-	command(t, client, "EVAL", slow, "0")
-	command(t, connect(t, s, "crowd"), "EVAL", slow, "0")
-	times := expect.NoError(s.Times(t.Context(), "probe")).In(t)
-	require.Len(t, times, 1, "the script, which what others call does not drive out of the log")
-	require.Empty(t, expect.NoError(s.Times(t.Context(), "somebody else")).In(t))
-	require.NoError(t, s.ForgetTimes(t.Context()))
-	require.NoError(t, stop(t.Context()))
-	command(t, client, "EVAL", slow, "0")
-	require.Empty(t, expect.NoError(s.Times(t.Context(), "probe")).In(t))
-}
-
 func TestCPUAndCommandsGrow(t *testing.T) {
 	s, client := start(t)
 	before := expect.NoError(s.Commands(t.Context())).In(t)
