@@ -8,7 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	health "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/health"
+	pb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -20,11 +21,13 @@ import (
 func Example() {
 	var guard fencing.Watermark
 	need := func(_ context.Context, _ string, req any) (grpcfence.Need, bool) {
-		order := req.(*health.HealthCheckRequest).GetService()
+		order := req.(*pb.HealthCheckRequest).GetService()
 		return grpcfence.Need{Resource: "orders/" + order, Mode: fencing.Write}, true
 	}
 	server := grpc.NewServer(grpc.UnaryInterceptor(grpcfence.UnaryServerGuard(&guard, need)))
-	health.RegisterHealthServer(server, &service{check: func(context.Context) error { return nil }})
+	service := health.NewServer()
+	service.SetServingStatus("42", pb.HealthCheckResponse_SERVING)
+	pb.RegisterHealthServer(server, service)
 	listener := bufconn.Listen(1 << 16)
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
@@ -38,7 +41,7 @@ func Example() {
 	}
 	defer conn.Close()
 	ship := func(ctx context.Context) error {
-		_, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{Service: "42"})
+		_, err := pb.NewHealthClient(conn).Check(ctx, &pb.HealthCheckRequest{Service: "42"})
 		return err
 	}
 

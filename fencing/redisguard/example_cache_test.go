@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -58,8 +59,18 @@ func (o *orders) lookup(ctx context.Context, id string) (string, error) {
 // A cache that never has an outdated entry: a reader that was paused between
 // reading the database and filling the cache is refused.
 func Example_cacheAside() {
-	client, end := exampleClient()
-	defer end()
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{server.Addr()}, ForceSingleClient: true, DisableCache: true,
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
 	cache, err := redisguard.New(client)
 	if err != nil {
 		panic(err)

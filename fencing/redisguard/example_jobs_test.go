@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/rwlock"
@@ -71,8 +72,18 @@ func (j jobs) work(ctx context.Context, message string, ship func(ctx context.Co
 
 // An order is prepared by one process and shipped by another, and no other process has its lock in between.
 func Example_jobs() {
-	client, end := exampleClient()
-	defer end()
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{server.Addr()}, ForceSingleClient: true, DisableCache: true,
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
 	locker, err := rwlock.New(client)
 	if err != nil {
 		panic(err)

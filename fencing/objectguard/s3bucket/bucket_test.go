@@ -2,7 +2,6 @@ package s3bucket_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/fencing/objectguard"
 	"github.com/seed74116694/fencelock/fencing/objectguard/s3bucket"
 	"github.com/seed74116694/fencelock/internal/test/expect"
@@ -314,18 +312,7 @@ func TestFailingWrites(t *testing.T) {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const (
-	lock   = "orders/42"
-	bucket = "orders"
-)
-
-func read(token fencing.Token) fencing.Fence {
-	return fencing.Fence{Resource: lock, Token: token, Mode: fencing.Read}
-}
-
-func write(token fencing.Token) fencing.Fence {
-	return fencing.Fence{Resource: lock, Token: token, Mode: fencing.Write}
-}
+const bucket = "orders"
 
 // start starts a server that speaks S3 over HTTP, with a bucket in it, and returns
 // a client. The server checks conditions and writes under one mutex. between, if
@@ -341,18 +328,4 @@ func start(tb testing.TB, between func(http.Handler) http.Handler) *s3.Client {
 	client := connect(server.URL, server.Client())
 	expect.NoError(client.CreateBucket(tb.Context(), &s3.CreateBucketInput{Bucket: aws.String(bucket)})).In(tb)
 	return client
-}
-
-// connect returns a client that sends checksums as one of config.LoadDefaultConfig does.
-func connect(url string, transport s3.HTTPClient) *s3.Client {
-	return s3.New(s3.Options{
-		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenSupported,
-		BaseEndpoint:               &url,
-		Region:                     "us-east-1",
-		UsePathStyle:               true,
-		HTTPClient:                 transport,
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "tester", SecretAccessKey: "secret"}, nil
-		}),
-	})
 }

@@ -54,3 +54,27 @@ func Example() {
 	// fencing: stale token: "orders/42" has seen 34, got 33
 	// {"state":"shipped"} <nil>
 }
+
+// connect returns a client that sends checksums as one of config.LoadDefaultConfig does.
+func connect(url string, transport s3.HTTPClient) *s3.Client {
+	return s3.New(s3.Options{
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenSupported,
+		BaseEndpoint:               &url,
+		Region:                     "us-east-1",
+		UsePathStyle:               true,
+		HTTPClient:                 transport,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "tester", SecretAccessKey: "secret"}, nil
+		}),
+	})
+}
+
+const lock = "orders/42"
+
+func read(token fencing.Token) fencing.Fence {
+	return fencing.Fence{Resource: lock, Token: token, Mode: fencing.Read}
+}
+
+func write(token fencing.Token) fencing.Fence {
+	return fencing.Fence{Resource: lock, Token: token, Mode: fencing.Write}
+}
