@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -94,6 +95,22 @@ func TestTheRecordNamesWhatThereIs(t *testing.T) {
 	r := recordOfRepository(t)
 	require.Empty(t, r.wrongIn(strings.ReplaceAll(string(page), "TestX", "a test")))
 	require.Greater(t, len(promised.FindAllString(string(page), -1)), 25)
+}
+
+// A clone without its history knows no commits.
+func TestTheRecordNamesCommits(t *testing.T) {
+	shallow, err := exec.Command("git", "rev-parse", "--is-shallow-repository").Output()
+	if err != nil || strings.TrimSpace(string(shallow)) != "false" {
+		t.Skipf("git has no history of this folder: %s %v", shallow, err)
+	}
+	page := expect.NoError(os.ReadFile("docs/evidence.md")).In(t)
+	named := regexp.MustCompile(`\| ([0-9a-f]{7}) \|`).FindAllSubmatch(page, -1)
+	require.Greater(t, len(named), 15)
+	require.LessOrEqual(t, len(named), 20)
+	for _, commit := range named {
+		err := exec.Command("git", "merge-base", "--is-ancestor", string(commit[1]), "HEAD").Run()
+		require.NoError(t, err, "%s is in no history of this commit", commit[1])
+	}
 }
 
 func TestTheRecordNoticesWhatIsMissing(t *testing.T) {
