@@ -84,7 +84,8 @@ func (l *Locker) Lose(name string) {
 		l.t.Fatalf("locktest: Lose(%q): no process holds the lock", name)
 	}
 	for _, holder := range state.Holders { // the process gives the hold back after it has ended the contexts
-		if err := l.Break(ctx, name, holder.Hold, "locktest.Lose"); err != nil && !errors.Is(err, rwlock.ErrNotHeld) {
+		err := l.Break(ctx, name, holder.Hold, "locktest.Lose", rwlock.BreakOnceHeard())
+		if err != nil && !errors.Is(err, rwlock.ErrNotHeld) {
 			l.t.Fatalf("locktest: Lose(%q): %v", name, err)
 		}
 	}

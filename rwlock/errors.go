@@ -130,7 +130,10 @@ func (e *LostError) As(target any) bool {
 func (e *LostError) Unwrap() error { return e.Err }
 
 // BrokenError is the cause of a lease that an operator has broken, and of an acquisition that waited: see Locker.Break.
-type BrokenError struct{ By, Why string }
+type BrokenError struct {
+	By, Why string
+	Now     bool // by BreakNow or BreakOnceHeard: the lock is not kept until the lease is released
+}
 
 func (e *BrokenError) Error() string { return fmt.Sprintf("broken by %q: %q", e.By, e.Why) }
 
@@ -298,7 +301,7 @@ func convertError(err error) error {
 	case *engine.Unreplicated:
 		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
 	case *engine.Breaker:
-		return &BrokenError{By: e.Who, Why: e.Why}
+		return &BrokenError{By: e.Who, Why: e.Why, Now: e.Now}
 	case *engine.Abstaining:
 		return (*AbstainError)(e)
 	}

@@ -198,18 +198,23 @@ func (l *Locker) List(ctx context.Context, namePrefix string, opts ...ListOption
 }
 
 // BreakOption is an option of Break.
-type BreakOption struct{ atOnce bool }
+type BreakOption struct{ atOnce, heard bool }
 
 // BreakNow makes Break free the lock at once, while the holder's process may still trust in its lease: until its next
 // renewal it may work beside the next holder. So the work is safe only as far as the storage checks the tokens.
 func BreakNow() BreakOption { return BreakOption{atOnce: true} }
 
+// BreakOnceHeard makes Break free the lock once the holder's process has heard of it and has ended the lease, although
+// work under it may still run. It is for tests, as those with package locktest.
+func BreakOnceHeard() BreakOption { return BreakOption{heard: true} }
+
 // Break takes a hold away from its process, for an operator. hold is the id that Inspect, List and AcquireError show.
 // reason is for the process, 1 to 256 bytes; the text of WithMeta names the operator.
 //
-// A granted hold cannot be renewed any more. Break returns when its process has given it back or when it has expired,
-// so no other client gets the lock while the process trusts in it. The process hears of it by its next renewal at the
-// latest: its lease ends with ReasonBroken and a *BrokenError. What a released hold leaves by WithMinHold ends at once.
+// A granted hold cannot be renewed any more. Its process hears of it by its next renewal at the latest: the lease ends
+// with ReasonBroken and a *BrokenError. The lock is kept until that lease is released, or until the Deadline that it
+// had, so that the work under it can end too. Break returns then, or when the hold has expired because its process has
+// not heard of it. What a released hold leaves by WithMinHold ends at once.
 // A waiter leaves the queue, and fails with an *AcquireError whose cause is a *BrokenError.
 //
 // If ctx ends before, the error is its cause, or a *QuorumError with that cause if no quorum has answered yet; the hold
@@ -232,6 +237,7 @@ func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...B
 		return errs.Cause(ctx)
 	}
 	by, atOnce := engine.Breaker{Who: l.defaults.Meta, Why: reason}, slices.Contains(opts, BreakNow())
+	by.Now = atOnce || slices.Contains(opts, BreakOnceHeard())
 	err := l.engine.Admin().Break(ctx, name, hold, by, atOnce)
 	if err == engine.ErrGone {
 		return fmt.Errorf("%w: hold %s of lock %q", ErrNotHeld, hold, name)

@@ -151,6 +151,7 @@ func (c converting) exchange(ctx context.Context) error {
 	}
 	if !into.stillHeld() { // between its grant and now
 		defer l.mu.Unlock()
+		into.letGo()
 		return c.untaken()
 	}
 	// The subscribers stay with the lease: the release of the old hold must not end their contexts.

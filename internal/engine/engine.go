@@ -285,6 +285,8 @@ func (h *hold) shutDown(in ...phase) {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	switch {
+	case h.kept:
+		h.letGo()
 	case !slices.Contains(in, h.phase):
 	case h.phase == asking:
 		h.asking.giveUp(h.asking.failure(Closed, ErrClosed))

@@ -43,6 +43,7 @@ type hold struct {
 	provisional bool   // not reported unless keep is called: see group
 	unclaimed   bool   // no caller has it so far, so it leaves no minimum behind: see claim
 	contended   bool   // it was not granted at once
+	kept        bool   // an operator has broken it, and its holder may still work
 	unregained  uint8  // answers of masters that did not take it back
 	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
 }
@@ -272,7 +273,7 @@ func (h *hold) loss(reason Reason, cause error) *Loss {
 }
 
 // lose ends the hold without its holder's wish, under mu. It releases what a minority of the masters may still have:
-// that is of no use, and other clients would wait for its expiry.
+// that is of no use, and other clients would wait for its expiry. A hold that is kept is released later: see broken.
 func (h *hold) lose(loss *Loss) {
 	if !h.provisional {
 		h.e.counters.lost(loss.Reason) // first, so that a reader that sees the end sees it counted
@@ -288,7 +289,9 @@ func (h *hold) lose(loss *Loss) {
 	if loss.Reason == Taken && h.extra != nil {
 		h.extra.firstGrant = 0 // it leaves no minimum behind: no quorum has it any more
 	}
-	giveTogether(h, nil)
+	if !h.kept {
+		giveTogether(h, nil)
+	}
 }
 
 // inherit ends the hold because the hold before it was broken, although this process released that one without knowing.
@@ -309,14 +312,37 @@ func (h *hold) inherit(by *Breaker) {
 	}
 }
 
-// broken ends the hold, under mu, because a master says that an operator has broken it. One master suffices: the end
-// gives the hold back on all of them, which is what the operator wants.
+// broken ends the hold, under mu, because a master says that an operator has broken it. One master suffices: the end is
+// one on all of them, as the operator wants. The holder is told, and may work for a moment longer, so the masters
+// keep the hold until the holder has released the lease, or until the deadline that it had.
 func (h *hold) broken(by *Breaker) {
 	if h.phase == asking {
 		h.asking.giveUp(h.asking.failure(Contended, by))
 		return
 	}
-	h.lose(h.loss(Broken, by))
+	until := h.ends()
+	h.kept = !by.Now
+	if h.lose(h.loss(Broken, by)); h.kept {
+		h.e.timers.Set(&h.timer, (*keptHold)(h), until)
+	}
+}
+
+// keptHold is a broken hold whose timer is set for the end of its time.
+type keptHold hold
+
+func (k *keptHold) Fire(clock.Instant) {
+	k.lease.mu.Lock()
+	defer k.lease.mu.Unlock()
+	(*hold)(k).letGo()
+}
+
+// letGo gives back, under mu, a broken hold that is kept for its holder. For any other hold it does nothing.
+func (h *hold) letGo() {
+	if h.kept {
+		h.kept = false
+		h.e.timers.Cancel(&h.timer)
+		giveAtOnce(h, nil)
+	}
 }
 
 // finish ends a granted hold, under mu, and with the standing hold the lease. It is the only way out of the phase held.
@@ -335,6 +361,7 @@ func (h *hold) finish(end error) {
 
 // releaseSoon ends a hold that is held, under mu, and gives it back in the background.
 func (h *hold) releaseSoon() {
+	h.letGo()
 	if h.stillHeld() {
 		h.finish(ErrReleased)
 		giveAtOnce(h, nil)

@@ -193,6 +193,7 @@ func (l *Lease) endByHolder() (h *hold, over error) {
 	h = l.lock()
 	defer l.mu.Unlock()
 	if h.expire(h.e.clock.Now()); h.phase != held {
+		h.letGo()
 		if over = l.done.err(); over == ErrReleased {
 			over = nil
 		}

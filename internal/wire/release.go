@@ -79,12 +79,21 @@ func (q Break) Args(to []string) []string {
 }
 
 // Breaker names the operator that broke a hold, and the reason. It is the error of the hold's client.
-type Breaker struct{ Who, Why string }
+type Breaker struct {
+	Who, Why string
+	Now      bool // the lock is not kept for the holder
+}
 
 func (b *Breaker) Error() string { return fmt.Sprintf("broken by %q: %q", b.Who, b.Why) }
 
-// text returns the length of Who, and both: each may have any bytes.
-func (b *Breaker) text() string { return strconv.Itoa(len(b.Who)) + ":" + b.Who + b.Why }
+// text returns the length of Who, and both: each may have any bytes. A 0 before the length stands for Now.
+func (b *Breaker) text() string {
+	text := strconv.Itoa(len(b.Who)) + ":" + b.Who + b.Why
+	if b.Now {
+		return "0" + text
+	}
+	return text
+}
 
 // readBreaker returns nil for a text that no Break has.
 func readBreaker(text string) *Breaker {
@@ -93,7 +102,7 @@ func readBreaker(text string) *Breaker {
 	if !found || err != nil || n < 0 || n > len(both) {
 		return nil
 	}
-	return &Breaker{both[:n], both[n:]}
+	return &Breaker{both[:n], both[n:], len(digits) > 1 && digits[0] == '0'}
 }
 
 // Broken is what the hold of a Break is now.

@@ -213,7 +213,13 @@ func FuzzMessages(f *testing.F) {
 // The operator and the reason arrive as they are, by each way.
 func TestTheReasonOfABreak(t *testing.T) {
 	for _, by := range []wire.Breaker{
-		{"ops", "why"}, {"", "only why"}, {"a: b\nc\x00", "7:x \xff broken "}, {"only who", ""},
+		{Who: "ops", Why: "why"},
+		{Why: "only why"},
+		{Who: "a: b\nc\x00", Why: "7:x \xff broken "},
+		{Who: "only who"},
+		{Who: "ops", Why: "why", Now: true},
+		{Why: "0:", Now: true},
+		{Now: true},
 	} {
 		text := wire.Break{Hold: hold, Late: "60000", By: by}.Args(nil)[3]
 		about, message := wire.ReadMessage(hold + " broken " + text)
