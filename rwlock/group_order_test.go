@@ -39,6 +39,13 @@ func writer(p *process, name string) func(context.Context) (*rwlock.Lease, error
 	return func(ctx context.Context) (*rwlock.Lease, error) { return p.Lock(ctx, name) }
 }
 
+// useGroup has the server know the script of groups.
+func useGroup(w *world, p *process) {
+	all, err := p.LockAll(w.Ctx, rwlock.Writes("w1", "w2", "w3", "w4"))
+	require.NoError(w, err)
+	require.NoError(w, all.Release(w.Ctx))
+}
+
 // A group of the callers of a process does not pass one of them that asked before, in another way, for the same lock.
 func TestAGroupDoesNotPassAnEarlierRequest(t *testing.T) {
 	for what, first := range map[string]func(context.Context, *process) (*rwlock.Lease, error){
@@ -52,9 +59,7 @@ func TestAGroupDoesNotPassAnEarlierRequest(t *testing.T) {
 			n.Tuned = true
 			p := w.ProcessOver(n)
 			p.WarmUp()
-			all, err := p.LockAll(w.Ctx, rwlock.Writes("w1", "w2", "w3", "w4")) // the server knows the script of groups
-			require.NoError(w, err)
-			require.NoError(w, all.Release(w.Ctx))
+			useGroup(w, p)
 			w.Pass(time.Second)
 			asks := &arrivals{w: w}
 			w.Mini.Freeze()
@@ -77,34 +82,72 @@ func TestAGroupDoesNotPassAnEarlierRequest(t *testing.T) {
 	}
 }
 
-// A lock that callers of a process have waited for lately is asked for in no group, which would leave it: its request
-// would arrive a round trip later, behind one of another process.
+// A group queues a writer at its first contention in the order of arrival, before one of another process that asks
+// later.
+func TestAGroupQueuesAWriter(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q := tuned(w), tuned(w)
+		useGroup(w, p)
+		requireArrivals(w, p, q, rwlock.Write)
+	})
+}
+
+// A lock that callers of a process have waited for lately is asked for in no group, which leaves what is not the common
+// case: its request would arrive a round trip later, behind one of another process.
 func TestAContendedLockIsAskedForInNoGroup(t *testing.T) {
 	inFakeTime(t, func(w *world) {
-		n := w.Net
-		n.Tuned = true
-		p, q := w.ProcessOver(n), w.ProcessOver(n)
-		p.WarmUp()
-		q.WarmUp()
-		held := q.Take("n", rwlock.Write)
-		w.Release(p.Queue("n", rwlock.Write).GrantedAfter(held))
-		held = q.Take("n", rwlock.Write)
-		w.Release(p.Take("warm", rwlock.Write)) // an answer of this moment
-		p.Link.Delay(50 * time.Millisecond)
-		asks := &arrivals{w: w}
-		for i := range 3 { // with three under way the next ones are gathered
-			asks.ask("", writer(p, fmt.Sprint("x", i)))
+		p, q := tuned(w), tuned(w)
+		useGroup(w, p)
+		for _, name := range contendedNames {
+			held := q.Take(name, rwlock.Write)
+			w.Release(p.Queue(name, rwlock.Write).GrantedAfter(held))
 		}
-		w.Settle()
-		asks.ask("first", writer(p, "n"))
-		for i := range 6 {
-			asks.ask("", writer(p, fmt.Sprint("y", i)))
-		}
-		w.Pass(60 * time.Millisecond) // it has arrived
-		asks.ask("second", writer(q, "n"))
-		w.Pass(500 * time.Millisecond)
-		w.Release(held)
-		w.Pass(time.Second)
-		require.Equal(w, []string{"first", "second"}, asks.order.All())
+		requireArrivals(w, p, q, rwlock.Read)
 	})
+}
+
+// tuned returns a process that has used its connection.
+func tuned(w *world) *process {
+	n := w.Net
+	n.Tuned = true
+	p := w.ProcessOver(n)
+	p.WarmUp()
+	return p
+}
+
+// Several, since one of the callers of a burst may find nobody to join.
+var contendedNames = []string{"n0", "n1", "n2"}
+
+// requireArrivals has the second process hold locks, and the first one ask for these at once with others. Then the
+// second process asks for each of them, and gets it after the first one.
+func requireArrivals(w *world, p, q *process, mode rwlock.Mode) {
+	var held []*rwlock.Lease
+	for _, name := range contendedNames {
+		held = append(held, q.Take(name, mode))
+	}
+	w.Release(p.Take("warm", rwlock.Write)) // an answer of this moment
+	p.Link.Delay(50 * time.Millisecond)
+	asks := &arrivals{w: w}
+	for i := range 3 { // with three under way the next ones are gathered
+		asks.ask("", writer(p, fmt.Sprint("x", i)))
+	}
+	w.Settle()
+	for _, name := range contendedNames {
+		asks.ask("first "+name, writer(p, name))
+	}
+	for i := range 6 {
+		asks.ask("", writer(p, fmt.Sprint("y", i)))
+	}
+	w.Pass(60 * time.Millisecond) // they have arrived
+	for _, name := range contendedNames {
+		asks.ask("second "+name, writer(q, name))
+	}
+	w.Pass(500 * time.Millisecond)
+	var want []string
+	for _, lease := range held {
+		w.Release(lease)
+		w.Pass(time.Second)
+		want = append(want, "first "+lease.Name(), "second "+lease.Name())
+	}
+	require.Equal(w, want, asks.order.All())
 }

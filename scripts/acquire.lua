@@ -39,7 +39,9 @@ if string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-
 end
 
 -- include: free.lua
+local moves, line = KEYS[2] == lock, nil
 -- include: behind.lua
+if line then return line end
 if mode == 'w' and h[2] then
   has = call('HMGET', lock, id, 'c')
   own, h.c = has[1], has[2]

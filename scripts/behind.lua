@@ -1,9 +1,9 @@
--- behind.lua: the part of acquire.lua for a lock that another writer holds: returns if it has queued or refused the
--- hold. What it leaves is for the rest of acquire.lua.
+-- behind.lua: the part of acquire.lua and of group.lua for a lock that another writer holds: sets line if it has queued
+-- or refused the hold. What it leaves is for the rest of acquire.lua.
 --
 -- KEYS   as in lock.lua
 -- ARGV   as in acquire.lua
--- Reply  queued or refused, as in acquire.lua
+-- Reply  line: queued or refused, as in acquire.lua
 -- Twice  the second call finds the record of the hold, and leaves it to acquire.lua
 -- Cost   HMGET; to queue there ZADD PEXPIRE HSET PEXPIRE more; the first in the queue behind a shared hold PUBLISH more
 -- While another write hold stands no hold can enter, so the script looks at nothing else, unless aside has members:
@@ -11,27 +11,29 @@
 -- queue.
 local from = string.find(details, '^', 3, true) and string.match(details, '^%a %d+ [^ ^]*%^(%w+)')
 local holder, expiry, since = string.match(not own and h[1] or '', '^(%S+) (%d+) (%d+)')
-local quiet = string.sub(h[2] or ' 0', -2) == ' 0' and (KEYS[2] ~= lock or order == '0')
+local quiet = string.sub(h[2] or ' 0', -2) == ' 0' and (not moves or order == '0')
 local behind = holder and holder ~= id and not from and expiry - ms > 0 and order ~= 'h' and quiet
 local has = behind and call('HMGET', lock, 'd', 'e', 's', id)
 if has and not has[4] then
-  local text = (has[1] or '') .. (has[2] or '')
+  local format, text, queue, status = string.format, (has[1] or '') .. (has[2] or ''), lock .. ':q', '2'
   if order == 'a' then
-    local format, lease = string.format, ms + string.match(details, '^%a (%d+)')
-    local place = format('%d', (has[3] or 0) + 1)
-    local queue = lock .. ':q'
-    call('ZADD', queue, place, id)
-    call('PEXPIRE', queue, '3600000')
-    local now = clock[1] .. format('%03d', ms % 1000)
-    local leaseText = format('%d%05d', math.floor(lease / 100000), lease % 100000)
-    local joined, queued, aside = string.match(h[2] or '0 0 0', '^(%d+) (%d+) (%d+)$')
-    local n = format('%s %d %s', joined, queued + 1, aside)
-    call('HSET', lock, 'n', n, 's', place, id, 'q ' .. leaseText .. ' ' .. place .. ' ' .. now .. ' ' .. details)
-    call('PEXPIRE', lock, '3600000', 'GT')
-    local letter, channel
-    if queued == '0' then letter, channel = string.match(text, '^%a %d+ %+%S+ (%a)(%S+)') end -- of a shared hold
-    if letter then redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, holder .. ' wanted') end
+    local lease, place = ms + string.match(details, '^%a (%d+)'), format('%d', (has[3] or 0) + 1)
+    status = type(redis.pcall('ZADD', queue, place, id)) == 'number' and '0' -- else acquire.lua fails by this too
+    if status then
+      call('PEXPIRE', queue, '3600000')
+      local now = clock[1] .. format('%03d', ms % 1000)
+      local leaseText = format('%d%05d', math.floor(lease / 100000), lease % 100000)
+      local joined, queued, aside = string.match(h[2] or '0 0 0', '^(%d+) (%d+) (%d+)$')
+      local n = format('%s %d %s', joined, queued + 1, aside)
+      call('HSET', lock, 'n', n, 's', place, id, 'q ' .. leaseText .. ' ' .. place .. ' ' .. now .. ' ' .. details)
+      call('PEXPIRE', lock, '3600000', 'GT')
+      local letter, channel
+      if queued == '0' then letter, channel = string.match(text, '^%a %d+ %+%S+ (%a)(%S+)') end -- of a shared hold
+      if letter then redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, holder .. ' wanted') end
+    end
   end
-  local left, status, usText = expiry - ms, order == 'a' and '0' or '2', clock[1] .. string.format('%06d', clock[2])
-  return string.format('%s 0 %d %s %s %d %d ', status, left, usText, holder, left, ms - since) .. text
+  if status then
+    local left, usText = expiry - ms, clock[1] .. format('%06d', clock[2])
+    line = format('%s 0 %d %s %s %d %d ', status, left, usText, holder, left, ms - since) .. text
+  end
 end

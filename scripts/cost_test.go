@@ -83,6 +83,7 @@ func TestCostInCommands(t *testing.T) {
 		require.Equal(e.t, 7, e.commands(group(nil, []pair{{"a", "01"}, {"b", "01"}}, "")))
 		require.Equal(e.t, 8, e.commands(group([]pair{{"a", "01"}, {"b", "01"}}, []pair{{"a", "02"}}, "")))
 		require.Equal(e.t, 4, e.commands(set("none", pair{"b", "03"}, pair{"a", "03"})), "refused")
+		require.Equal(e.t, 7, e.commands(queueing(group(nil, []pair{{"a", "03"}}, ""))), "queued: TIME, and six as alone")
 	})
 }
 

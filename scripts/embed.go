@@ -35,7 +35,7 @@ const (
 	Marker  Name = "marker"  // read or write what a master stores about itself
 	Break   Name = "break"   // take it away from its process
 	Inspect Name = "inspect" // show a lock, change nothing
-	Group   Name = "group"   // grant or end several, the common case alone
+	Group   Name = "group"   // grant, queue or end several, the common case alone
 )
 
 var names = []Name{Acquire, Join, Renew, Refresh, Release, Raise, Yield, Regain, Marker, Break, Inspect, Group}

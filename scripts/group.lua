@@ -1,21 +1,26 @@
 -- group.lua: the common case of release.lua and acquire.lua for several locks in one call: a write hold is released
--- that nobody waits for, and a free lock is taken for writing. A member that is not that case is left as it is, and its
--- client sends it again alone. Named owners, blocks and conversions are never that case.
+-- that nobody waits for, a free lock is taken for writing, and a writer is queued behind another one. A member that is
+-- not that case is left as it is, and its client sends it again alone. Named owners, blocks and conversions are never
+-- that case. A writer that was left would arrive in the queue a round trip later.
 --
 -- KEYS   the lock of each release, then of each acquire; then marker where there are several masters
--- ARGV   1 as in vote.lua, with the proposal 0; 2 how many releases there are; or for a set of acquires, of a lock
---        each, which of them may run if a writer has one of the locks: 'none', or those 'before' the first such lock;
+-- ARGV   1 as in vote.lua, with the proposal 0; 2 how many releases there are, with an 'a' behind it if the acquires
+--        queue by arrival; or for a set of acquires, of a lock each, which of them may run if a writer has one of the
+--        locks: 'none', or those 'before' the first such lock;
 --        3 TTL ms and 4 details of every acquire; then the hold of each release and of each acquire; then where there
 --        are several masters the proposal of each acquire
 -- Reply  a list, in the order of the keys: the line that release.lua or acquire.lua answers, or '' for a member that is
 --        left; in a set that first lock is refused with its holder, and what may not run is refused without one; an
 --        error means that no hold was changed
 -- Twice  a member that has run is not the common case any more, so it is left, in a set too
--- Cost   TIME, and as in vote.lua; a release: HMGET HDEL; an acquire: HMGET HSET PEXPIRE; a refused set: HMGET
+-- Cost   TIME, and as in vote.lua; a release: HMGET HDEL; an acquire: HMGET HSET PEXPIRE, or HMGET and as in
+--        behind.lua; a refused set: HMGET
 local call, pcall, find, sub, format = redis.call, redis.pcall, string.find, string.sub, string.format
 local ARGV, KEYS, replies = ARGV, KEYS, {}
 -- include: vote.lua
-local members, releases = several and #KEYS - 1 or #KEYS, tonumber(ARGV[2]) or 0
+local order = string.byte(ARGV[2], -1) == 97 and 'a'
+local count = tonumber(order and sub(ARGV[2], 1, -2) or ARGV[2]) -- of releases; nil for a set
+local members, releases = several and #KEYS - 1 or #KEYS, count or 0
 if refusal then
   for i = 1, members do replies[i] = '' end
   return replies
@@ -47,7 +52,7 @@ local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock
 
 -- A set reads all locks before it writes to one.
 local found, first, last, refused = {}, nil, members, nil
-for i = 1, tonumber(ARGV[2]) and 0 or members do
+for i = 1, count and 0 or members do
   local h = pcall('HMGET', KEYS[i], 'w', 'n', 't')
   found[i] = h
   if h[1] and not first and sub(h[2] or ' 0', -2) == ' 0' then
@@ -85,6 +90,9 @@ for i = releases + 1, members do
     -- include: take.lua
     call('PEXPIRE', lock, life)
     line = token == usText and atOnce or '1 ' .. token .. rest
+  elseif order and h[1] then
+    local own, moves
+    -- include: behind.lua
   end
   replies[i] = line
 end

@@ -65,6 +65,35 @@ func TestAGroupDoesWhatItsMembersDoAlone(t *testing.T) {
 	})
 }
 
+// queueing makes the acquires of a group queue by arrival.
+func queueing(c call) call {
+	c.args[1] = fmt.Sprint(c.args[1], "a")
+	return c
+}
+
+// A group queues a writer behind another one as the single script does, and once.
+func TestAGroupQueuesAsItsMembersDoAlone(t *testing.T) {
+	inFakeTime(t, func(e *env) {
+		for _, holder := range []request{writer("01"), writer("01").shared(8)} {
+			e.run(acquire(holder))
+			single := []any{e.run(acquire(writer("02"))), e.run(acquire(writer("03")))}
+			want := e.dump()
+			e.flushAll()
+			e.run(acquire(holder))
+			for i, hold := range []string{"02", "03"} {
+				reply, err := e.try(queueing(group(nil, []pair{{"n", hold}}, "meta of it")))
+				require.NoError(e.t, err)
+				got, _ := scriptfuzz.Fields(reply.([]any)[0])
+				require.Equal(e.t, single[i], got)
+			}
+			require.Equal(e.t, want, e.dump())
+			require.Equal(e.t, []string{""}, e.lines(queueing(group(nil, []pair{{"n", "02"}}, ""))), "twice")
+			require.Equal(e.t, []string{""}, e.lines(group(nil, []pair{{"n", "04"}}, "")), "a single attempt")
+			e.flushAll()
+		}
+	})
+}
+
 // What is not the common case is left as it is, with a key of another type among the keys, and releases come first.
 func TestAGroupLeavesWhatIsNotTheCommonCase(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -89,6 +118,13 @@ func TestAGroupLeavesWhatIsNotTheCommonCase(t *testing.T) {
 		for key := range before {
 			require.Equal(e.t, before[key][:len(before[key])-1], after[key][:len(after[key])-1])
 		}
+		e.name = "unqueued"
+		e.run(acquire(writer("02")))
+		e.name = ""
+		require.NoError(e.t, e.do("SET", lockKeys("unqueued")[0]+":q", "text").Error())
+		all = append(all[:0:0], pair{"alien", "09"}, pair{"read", "09"}, pair{"buried", "09"}, pair{"unqueued", "09"})
+		require.Equal(e.t, []string{"", "", "", "", "1", "0"}, e.lines(queueing(
+			group(nil, append(all, pair{"last", "09"}, pair{"other", "10"}), ""))))
 		e.setFields(lockKeys("odd")[0], "t", "text")
 		acquires := []pair{{"mine", "09"}, {"alien", "09"}, {"odd", "09"}, {"new", "09"}}
 		c := group([]pair{{"mine", "01"}, {"alien", "01"}}, acquires, "")

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -267,16 +268,20 @@ func (c *Call) like(other *Call) bool {
 func groupOf(m *Master, members []*Call) Call {
 	keys, args := make([]string, 0, len(members)+1), make([]string, 3, 3+2*len(members))
 	var proposals []string
+	order := ""
 	for _, c := range members {
 		keys, args = append(keys, c.Keys[0]), append(args, c.Args[0])
 		if c.Script.name == scripts.Acquire {
-			args[1], args[2] = c.Args[1], c.Args[3]
+			args[1], order, args[2] = c.Args[1], c.Args[2], c.Args[3]
 			proposals = append(proposals, strconv.FormatInt(c.Vote.Proposal, 10))
 		}
 	}
 	switch set := members[0].Set; {
 	case set == nil:
 		args[0] = strconv.Itoa(len(members) - len(proposals))
+		if order == string(wire.ByArrival) {
+			args[0] += order
+		}
 	case set.Before:
 		args[0] = "before"
 	default:

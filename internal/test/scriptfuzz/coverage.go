@@ -26,7 +26,7 @@ var codes = map[scripts.Name][]string{
 	scripts.Regain:  {"0", "1", "2", "4", "5"},
 	scripts.Break:   {"0", "1", "2", "3"},
 	scripts.Marker:  {"single", "look", "join", "note", "succeed"},
-	scripts.Group:   {"released", "granted", "refused", "left"},
+	scripts.Group:   {"released", "granted", "queued", "refused", "left"},
 	scripts.Inspect: {"mode ", "mode r", "mode w", "state q", "state p", "state d"},
 }
 
@@ -144,6 +144,8 @@ func codeOf(text any) string {
 		return "left"
 	case text == released:
 		return "released"
+	case isCode(text, "0"):
+		return "queued"
 	case isCode(text, "2"):
 		return "refused"
 	default:

@@ -1,7 +1,6 @@
 package scriptfuzz
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,6 +13,7 @@ import (
 type member struct {
 	release  bool
 	inSet    bool
+	order    string // of an acquire: "a" if it queues by arrival, else "0"
 	hold     hold
 	life     int64
 	proposal int64 // of an acquire, where there are several masters
@@ -37,8 +37,8 @@ func (g *generator) group() step {
 	if s.Hold == 0 {
 		return s
 	}
-	if s.Others == nil {
-		s.Order = pick(g, "", "none", "before")
+	if s.Order = pick(g, "", "a"); s.Others == nil {
+		s.Order = pick(g, "", "a", "none", "before")
 	}
 	g.asked[s.Hold] = s
 	g.order = append(g.order, s.Hold)
@@ -56,7 +56,11 @@ func (g *generator) group() step {
 // runGroup runs a group of calls for the one lock.
 func runGroup(p *Player, s step, vote string) ([]any, error) {
 	h := s.asHold()
-	keys, args := []string{}, []any{vote, cmp.Or(s.Order, fmt.Sprint(len(s.Others))), s.TTL, h.details()}
+	runs := fmt.Sprint(len(s.Others), s.Order)
+	if isSet(s.Order) {
+		runs = s.Order
+	}
+	keys, args := []string{}, []any{vote, runs, s.TTL, h.details()}
 	for _, one := range members(p, s) {
 		keys, args = append(keys, lockKey), append(args, one.hold.id)
 	}
@@ -80,7 +84,7 @@ func members(p *Player, s step) (all []member) {
 		all = append(all, member{release: true, hold: hold{id: id}})
 	}
 	if s.Hold > 0 {
-		acquire := member{hold: s.asHold(), life: s.TTL, inSet: isSet(s.Order)}
+		acquire := member{hold: s.asHold(), life: s.TTL, inSet: isSet(s.Order), order: orderOf(fmt.Sprint(0, s.Order))}
 		if p.m.several {
 			acquire.proposal = p.us + s.Vote.Ahead
 		}
@@ -100,6 +104,14 @@ func checkSet(runs string, got []any) error {
 		}
 	}
 	return nil
+}
+
+// orderOf returns how the acquires of a group that runs this queue.
+func orderOf(runs string) string {
+	if strings.HasSuffix(runs, "a") {
+		return "a"
+	}
+	return "0"
 }
 
 func isSet(runs string) bool { return runs == "none" || runs == "before" }

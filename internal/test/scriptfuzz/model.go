@@ -507,9 +507,9 @@ func (m *lock) group(members []member, got []any, until int64) (want reply) {
 		if one.release {
 			answer = m.release(one.hold.id, 0, false, nil, minimum{}, text == released && m.ended[one.hold.id] != nil)
 		} else {
-			answer = m.acquire(one.hold, one.life, "0", 0, "")
+			answer = m.acquire(one.hold, one.life, one.order, 0, "")
 		}
-		if matches(answer, fields) && (number(fields[0]) == 1 || one.inSet) && m.verdict.code == 0 {
+		if matches(answer, fields) && (number(fields[0]) == 1 || one.inSet || one.order == "a") && m.verdict.code == 0 {
 			answer = text
 		}
 		want = append(want, answer)
@@ -522,7 +522,7 @@ func (m *lock) isCommon(one member) bool {
 	if m.verdict.code != 0 || len(m.aside)+len(m.ended) > 0 {
 		return false
 	}
-	if w := m.stands(m.writer); one.inSet && w != nil && w.id != one.hold.id {
+	if w := m.stands(m.writer); (one.inSet || one.order == "a") && w != nil && w.id != one.hold.id {
 		return m.find(one.hold.id) == nil
 	}
 	if !one.release {

@@ -533,7 +533,8 @@ func (t *Trace) checkMarker(c Call) error {
 
 // groupParts divides a group by locks.
 func (t *Trace) groupParts(c Call, several bool) (parts []*part) {
-	args, releases, isSet := c.Args[1:], int(number(c.Args[1])), isSet(c.Args[1])
+	args, isSet, order := c.Args[1:], isSet(c.Args[1]), orderOf(c.Args[1])
+	releases := int(number(strings.TrimSuffix(c.Args[1], "a")))
 	count := len(c.Keys) - flag(several)
 	byLock := map[string]*part{}
 	for i, key := range c.Keys[:count] {
@@ -542,7 +543,7 @@ func (t *Trace) groupParts(c Call, several bool) (parts []*part) {
 			one = &part{lock: t.lock(key), name: scripts.Group, args: args}
 			byLock[key], parts = one, append(parts, one)
 		}
-		m := member{release: i < releases, inSet: isSet, hold: hold{id: args[3+i]}}
+		m := member{release: i < releases, inSet: isSet, order: order, hold: hold{id: args[3+i]}}
 		if !m.release {
 			m.hold, m.life = readHold(args[3+i], args[2]), number(args[1])
 			if several {
