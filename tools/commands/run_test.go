@@ -33,8 +33,9 @@ var elsewhere = map[string]string{
 
 	"go get github.com/seed74116694/fencelock/rwlock/goredisconf": "tools/release, from a module proxy",
 
-	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "a release; the line below it in " +
-		"docs/operate.md builds the same program",
+	"go mod tidy": "tools/release: TestACloneStandsForTheModule",
+	"go install github.com/seed74116694/fencelock/cmd/fencelock@latest": "a release; docs/integrations.md builds the " +
+		"same program",
 
 	"go run -C tools ./release v0.2.0":    "tools/release",
 	"go run -C tools ./release -baseline": "tools/release",

@@ -3,9 +3,11 @@
 //
 //	go run -C tools ./release v0.2.0
 //
-// It gives the section [Unreleased] of CHANGELOG.md the version and the date, edits go.work, and go.mod and go.sum of
-// the nested modules, keeps the exported API and the scripts of the version for the tests of later ones, stages the
-// changes, and prints the remaining steps. It neither commits nor pushes.
+// It refuses a version that does not fit: another one than the changelog says, one that is not above the last, one that
+// takes from the API what the changelog does not name, or what a patch may not; and a page that says that there is no
+// release yet. Else it gives the section [Unreleased] of CHANGELOG.md the version and the date, edits go.work, and
+// go.mod and go.sum of the nested modules, keeps the exported API and the scripts of the version for the tests of later
+// ones, stages the changes, and prints the remaining steps. It neither commits nor pushes.
 //
 //	go run -C tools ./release -changes
 //

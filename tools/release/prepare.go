@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
-	"golang.org/x/mod/semver"
 	"golang.org/x/mod/sumdb/dirhash"
 	"golang.org/x/mod/zip"
 )
@@ -39,8 +38,8 @@ func modules() []string { return append([]string{""}, published...) }
 // prepare edits the changelog, the exported API and the requirements of the nested modules for the version, keeps its
 // scripts, and returns the tags of the commit.
 func prepare(repository, version string, day time.Time) (tags []string, err error) {
-	if version == "" || semver.Canonical(version) != version || semver.Compare(version, "v2.0.0") >= 0 {
-		return nil, fmt.Errorf("%q must be a version such as v0.2.0, below v2.0.0", version)
+	if err := fits(repository, version); err != nil {
+		return nil, err
 	}
 	folders, err := editWork(filepath.Join(repository, "go.work"), version)
 	if err != nil {

@@ -85,6 +85,7 @@ func TestPublishedModulesImportNothingInternal(t *testing.T) {
 func TestAReleaseCanBeFetched(t *testing.T) {
 	const version = "v0.7.3"
 	repository := cloneForTest(t)
+	makeReady(t, repository, version)
 	tags, err := prepare(repository, version, time.Date(2031, 2, 3, 4, 5, 6, 7, time.UTC))
 	require.NoError(t, err)
 	require.Len(t, tags, 1+len(published))
@@ -170,6 +171,73 @@ func TestPrepareRefusesOtherVersions(t *testing.T) {
 		_, err := prepare(t.TempDir(), version, time.Now())
 		require.ErrorContains(t, err, "must be a version", version)
 	}
+}
+
+// makeReady does what a person does before the first release: the pages stop saying that there is none.
+func makeReady(t *testing.T, repository, version string) {
+	t.Helper()
+	edit(t, repository, "CHANGELOG.md", "This becomes v0.1.0.", "This becomes "+version+".")
+	for _, page := range []string{"README.md", "llms.txt", "docs/integrations.md"} {
+		edit(t, repository, page, untilRelease, "a release")
+	}
+}
+
+// edit replaces a text that a file has, and commits.
+func edit(t *testing.T, repository, path, old, replacement string) {
+	t.Helper()
+	path = filepath.Join(repository, path)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(text), old, path)
+	write(t, path, strings.ReplaceAll(string(text), old, replacement))
+	must(t)(git(repository, "commit", "--quiet", "--all", "--allow-empty", "-m", "edit"))
+}
+
+func TestWhatDoesNotFitIsRefused(t *testing.T) {
+	repository := cloneForTest(t)
+	require.ErrorContains(t, fits(repository, "v0.2.0"), "this becomes v0.1.0, not v0.2.0")
+	require.ErrorContains(t, fits(repository, "v0.1.0"), untilRelease)
+	makeReady(t, repository, "v0.1.0")
+
+	must(t)(git(repository, "tag", "v0.1.0"))
+	require.ErrorContains(t, fits(repository, "v0.1.0"), "the tag v0.1.0 exists")
+	must(t)(git(repository, "tag", "--delete", "v0.1.0"))
+
+	edit(t, repository, "CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n## [0.1.0] - 2030-01-01\n")
+	require.ErrorContains(t, fits(repository, "v0.1.0"), "v0.1.0 is not above v0.1.0")
+	edit(t, repository, "rwlock/errors.go", "func Indeterminate(", "func Undecided(")
+	require.ErrorContains(t, fits(repository, "v0.2.0"), "in backquotes:\nfencelock/rwlock: func Indeterminate")
+}
+
+func TestWhatAVersionMayTakeAway(t *testing.T) {
+	gone := []string{"fencelock/rwlock: func Indeterminate func(error) bool"}
+	const named = "## [Unreleased]\n\n- `Indeterminate` is gone.\n"
+	for versions, refused := range map[[2]string]string{
+		{"", "v0.1.0"}: "", {"v0.1.0", "v0.2.0"}: "", {"v0.9.0", "v1.0.0"}: "",
+		{"v0.1.0", "v0.1.1"}: "v0.1.1 after v0.1.0 must not break programs",
+		{"v1.1.0", "v1.2.0"}: "v1.2.0 after v1.1.0 must not break programs",
+	} {
+		err := fitsAPI(gone, named, versions[0], versions[1])
+		if refused == "" {
+			require.NoError(t, err, versions)
+			continue
+		}
+		require.ErrorContains(t, err, refused)
+	}
+	require.NoError(t, fitsAPI(nil, "", "v1.1.0", "v1.1.1"))
+	require.ErrorContains(t, fitsAPI(gone, "", "v0.1.0", "v0.2.0"), "does not name in backquotes")
+}
+
+// What a page says for the time before the first release: a clone in the place of the module, in one command for each.
+func TestACloneStandsForTheModule(t *testing.T) {
+	repository := cloneForTest(t)
+	stranger := newStranger(t, path.Join(rootPath, "redlock"), path.Join(rootPath, "locktest"))
+	proxy := newProxy(t)
+	proxy.run(t, stranger, "mod", "edit", "-replace="+rootPath+"="+repository)
+	nested := path.Join(rootPath, "locktest")
+	proxy.run(t, stranger, "mod", "edit", "-replace="+nested+"="+filepath.Join(repository, "locktest"))
+	proxy.run(t, stranger, "mod", "tidy")
+	proxy.run(t, stranger, "list", "-deps", "./...")
 }
 
 // cloneForTest returns a repository with one commit, of the files that this one has now.
@@ -355,7 +423,7 @@ func TestTheChangelogOfARelease(t *testing.T) {
 	day := time.Date(2031, 2, 3, 4, 5, 6, 7, time.UTC)
 	path := filepath.Join(t.TempDir(), "CHANGELOG.md")
 
-	write(t, path, heading+"\n- New.\n\n## [0.1.0] - 2030-01-01\n\n- Old.\n")
+	write(t, path, heading+"\nThis becomes v0.2.0. A person\ntags it.\n\n- New.\n\n## [0.1.0] - 2030-01-01\n\n- Old.\n")
 	require.NoError(t, editChangelog(path, "v0.2.0", day))
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
