@@ -489,12 +489,14 @@ func TestAClientWhoseClockIsOffWaitsAsLongAsOthers(t *testing.T) {
 }
 
 // A master whose clock was once ahead by a month is right again, and has counted that far. The next lease sets its
-// counter back, so that it agrees with the only other master that is left.
+// counter back, so that it agrees with the only other master that is left. A lease that is given back after the answer
+// of all masters does so by its release.
 func TestACounterAheadOfItsClockGoesBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode rwlock.Mode
 		work time.Duration
 	}{
+		"a write that is over":    {rwlock.Write, 0},
 		"a short write":           {rwlock.Write, 20 * time.Millisecond},
 		"a write that is renewed": {rwlock.Write, 10 * time.Second},
 	} {
@@ -507,8 +509,10 @@ func TestACounterAheadOfItsClockGoesBack(t *testing.T) {
 			w.Pass(time.Minute)
 			p.Section("other") // its clock is known again
 			lease := q.Take("x", c.mode)
-			w.Pass(c.work)
-			require.True(w, standsEverywhere(w, lease))
+			if w.Settle(); c.work > 0 {
+				w.Pass(c.work)
+				require.True(w, standsEverywhere(w, lease))
+			}
 			w.Release(lease)
 			w.Minis[0].Stop()
 			w.Pass(10 * time.Second)

@@ -395,6 +395,11 @@ func regain(r request, token int64, trusted int) call {
 	return on("n", scripts.Regain, ulid(r.hold), r.ttl, token, r.details(), trusted)
 }
 
+// releaseOf is release of a lease that knows this master's own grant.
+func releaseOf(r request, minimum string, token, own int64) call {
+	return on("n", scripts.Release, ulid(r.hold), 0, 0, fmt.Sprint(minimum, " ", token, " ", own))
+}
+
 // regainOf is regain of a lease that knows this master's own grant.
 func regainOf(r request, token int64, own any) call {
 	return on("n", scripts.Regain, ulid(r.hold), r.ttl, token, r.details(), 0, own)

@@ -2,12 +2,14 @@ package scripts_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -263,52 +265,93 @@ func TestRegain(t *testing.T) {
 	})
 }
 
-// Where the late grant of a write goes back to the token of the lease, the counter goes back with it, if it is more
-// than a second ahead of the clock.
-func TestRegainSetsACounterBackThatIsAheadOfTheClock(t *testing.T) {
-	everywhere(t, func(e *env) {
-		for name, c := range map[string]struct {
-			of    request
-			ahead time.Duration
-			then  func()
-			other int64 // is added to the token that the client knows
-			back  bool
-		}{
-			"a write":         {of: writer("01"), ahead: 3 * time.Second, back: true},
-			"a shared write":  {of: writer("01").shared(9), ahead: 3 * time.Second, back: true},
-			"a read":          {of: reader("01"), ahead: 3 * time.Second},
-			"within a second": {of: writer("01"), ahead: time.Second / 2},
-			"another grant":   {of: writer("01"), ahead: 3 * time.Second, other: -1},
-			"a write that is gone": {
-				of: writer("01"), ahead: 3 * ttl * time.Millisecond, then: func() { e.pass(2 * ttl * time.Millisecond) },
-			},
-			"a write that is joined": {
-				of: writer("01").by("a"), ahead: 3 * time.Second,
-				then: func() { e.run(votes.of(join(reader("02").by("a")))) },
-			},
-		} {
-			e.flushAll()
-			e.newMarker()
-			counter := e.now().Add(c.ahead).UnixMicro()
-			e.setFields(lockKey, "t", counter, "tw", counter)
-			own := e.run(votes.of(acquireByID(c.of)))[1].(int64)
-			if c.then != nil {
-				c.then()
-			}
-			token := e.now().UnixMicro()
-			for range 2 {
-				e.run(votes.of(regainOf(c.of, token, own+c.other)))
-			}
-			require.Equal(e.t, c.back, e.field(lockKey, "t") == fmt.Sprint(token), name)
-			require.Equal(e.t, c.back, e.field(lockKey, "tw") == fmt.Sprint(token), name)
-			if c.back {
+// counterBack is a grant of a master whose counter is ahead of its clock, and whether the end of its lease, or a
+// regain, sets the counter back.
+type counterBack struct {
+	of    request
+	ahead time.Duration
+	then  func(*env)
+	lease time.Duration // how far its token is ahead
+	other int64         // is added to the token that the client knows
+	back  bool
+}
+
+var countersBack = map[string]counterBack{
+	"a write":                  {of: writer("01"), ahead: 3 * time.Second, back: true},
+	"a shared write":           {of: writer("01").shared(9), ahead: 3 * time.Second, back: true},
+	"a write of a named owner": {of: writer("01").by("a"), ahead: 3 * time.Second, back: true},
+	"a read":                   {of: reader("01"), ahead: 3 * time.Second},
+	"within a second":          {of: writer("01"), ahead: time.Second / 2},
+	"another grant":            {of: writer("01"), ahead: 3 * time.Second, other: -1},
+	"a lease that is ahead":    {of: writer("01"), ahead: 3 * time.Second, lease: 2 * time.Second},
+	"an abstention": {of: writer("01"), ahead: 3 * time.Second, then: func(e *env) {
+		e.setFields(markerKey, "until", e.now().Add(time.Minute).UnixMilli())
+	}},
+	"a write that is gone": {of: writer("01"), ahead: 3 * ttl * time.Millisecond, then: func(e *env) {
+		e.pass(2 * ttl * time.Millisecond)
+	}},
+	"a write that is joined": {of: writer("01").by("a"), ahead: 3 * time.Second, then: func(e *env) {
+		e.run(votes.of(join(reader("02").by("a"))))
+	}},
+}
+
+// A counter that is ahead of the server's clock goes back to 1 s ahead of it, by the regain or the release of a lease
+// that the clock allows, and that names the last grant here.
+func TestACounterThatIsAheadOfTheClockGoesBack(t *testing.T) {
+	for by, send := range map[string]func(r request, token, own int64) call{
+		"regain":                 func(r request, token, own int64) call { return regainOf(r, token, own) },
+		"release":                func(r request, token, own int64) call { return releaseOf(r, "0 0", token, own) },
+		"release with a minimum": func(r request, token, own int64) call { return releaseOf(r, "2000 2000", token, own) },
+	} {
+		everywhere(t, func(e *env) {
+			for name, c := range countersBack {
+				what := by + " of " + name
+				e.flushAll()
+				e.newMarker()
+				counter := e.now().Add(c.ahead).UnixMicro()
+				e.setFields(lockKey, "t", counter, "tw", counter)
+				own := e.run(votes.of(acquireByID(c.of)))[1].(int64)
+				if c.then != nil {
+					c.then(e)
+				}
+				token := e.now().Add(c.lease).UnixMicro()
+				before := e.now().Add(time.Second).UnixMicro()
+				e.run(votes.of(send(c.of, token, own+c.other)))
+				after := e.now().Add(time.Second).UnixMicro()
+				e.run(votes.of(send(c.of, token, own+c.other)))
+				last := expect.NoError(strconv.ParseInt(e.field(lockKey, "t"), 10, 64)).In(e.t)
+				if !c.back {
+					require.Equal(e.t, own, last, what)
+					continue
+				}
+				require.GreaterOrEqual(e.t, last, before, what)
+				require.LessOrEqual(e.t, last, after, what)
+				require.Equal(e.t, fmt.Sprint(last), e.field(lockKey, "tw"), what)
 				e.run(votes.of(release("01", 0)))
+				e.pass(2 * time.Second)
 				next := e.run(votes.of(acquireByID(writer("03"))))
-				require.EqualValues(e.t, 1, next[0], name)
-				require.Greater(e.t, next[1], token, name)
-				require.Less(e.t, next[1], counter, name)
+				require.EqualValues(e.t, 1, next[0], what)
+				require.Greater(e.t, next[1], last, what)
+				require.Less(e.t, next[1], counter, what)
 			}
-		}
+		})
+	}
+}
+
+// The waiter that a release lets in gets a token from the counter that has gone back.
+func TestAWaiterHasItsTokenFromACounterThatWentBack(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.newMarker()
+		counter := e.now().Add(time.Hour).UnixMicro()
+		e.setFields(lockKey, "t", counter, "tw", counter)
+		own := e.run(votes.of(acquireByID(writer("01"))))[1].(int64)
+		e.run(votes.of(acquireByID(writer("02"))))
+		token := e.now().UnixMicro()
+		e.run(votes.of(releaseOf(writer("01"), "0 0", token, own)))
+		next := e.run(votes.of(acquireByID(writer("02"))))
+		require.EqualValues(e.t, 1, next[0])
+		require.Greater(e.t, next[1], token)
+		require.Less(e.t, next[1], counter)
 	})
 }
 

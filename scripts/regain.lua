@@ -5,11 +5,7 @@
 -- hold stands here that excludes this one, it waits at the head of the queue, for the claim in its details: a TTL. The
 -- other one is without a quorum, and yields to it as to an upgrade.
 --
--- A counter that is more than 1 s ahead of this server's clock is from a time when that clock was wrong. Until it has
--- caught up no other master agrees on a token with this one. The regain names the grant that the client knew while
--- its lease stood. If that grant stands alone and is the last that was counted, nobody has been counted here since. So
--- the counter goes back to the token of the lease, which is beyond all that were reported until then (cases lowers).
--- Another grant may be a late one, from after a later lease (cases lowers-gone and lowers-unnamed).
+-- A counter that is ahead of this server's clock goes back: lower.lua.
 --
 -- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 token, 5 details, 6 '1': the client's trust in the grant that this very
@@ -36,15 +32,13 @@ local alone = not wHold and (mode == 'r' or readers == 0)
 -- A larger token is that of a late grant. Of a write that others have joined or convert it stays.
 local late = stands and value > token and not refusal and (state == 'w' and readers == 0 or mode == 'r' and not wHold)
 local status, present = 0, now
-local back = late and state == 'w' and value == t and value == tonumber(ARGV[7]) and t - us > 1000000
+local known = late and state == 'w' and ARGV[7]
+-- include: lower.lua
 if late or not stands and state ~= 'x' and alone then
   local details = ARGV[5]
   if late then now, details = since, asked end -- a minimum counts from the first grant
   if state then drop(id, state, asked) end
   grant(id, token, ttl, details)
-  if back then
-    t, tw, fields.t, fields.tw = token, token, int(token), int(token)
-  end
   if wHold then keepToken(token) end
   now = present
   expiry, status = ms + ttl, 1

@@ -6,7 +6,8 @@
 --        answer is known), 4 '1': several acquires of it may be, so the granted one need not be the last; both may be
 --        left out, for '0'; then other holds of this client, at most 1000, with known answers: a crowd that gives up;
 --        or 'least rest': a granted hold stands until least ms after its grant, and for at most rest ms from now, but
---        as long as ARGV 3 at least
+--        as long as ARGV 3 at least; or 'least rest token grant', with rest 0 for a hold that does not stand: the token
+--        of the lease, and the larger one that the client knows from this master while it trusts in the lease
 -- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
 --        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua; then who
 --        broke it and why, if an operator did
@@ -146,9 +147,12 @@ local function keepEnded(least, rest)
 end
 
 local who = breaker()
-local least, rest = match(ARGV[5] or '', '^(%d+) (%d+)$')
+local least, rest, token, known = match(ARGV[5] or '', '^(%d+) (%d+) ?(%d*) ?(%d*)$')
 if least then purge() end -- before a member is added
-local ended = least and keepEnded(least, rest)
+local value = wHold == id and readers == 0 and not refusal and not wToken and t
+known = value and known
+-- include: lower.lua
+local ended = least and rest ~= '0' and keepEnded(least, rest)
 local status = ended and 1 or giveBack(id)
 for i = 5, least and 0 or #ARGV do
   had[ARGV[i]] = has[i - 1]

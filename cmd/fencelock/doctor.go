@@ -246,7 +246,7 @@ func (d *doctor) compareCounters(ctx context.Context, l *rwlock.Locker) {
 				found++
 				d.patients[i].report(warning, "counter", fmt.Sprintf("of lock %s is %s ahead of this server's clock, which was "+
 					"wrong once: the lock is refused while another master is down", printable(state.Name), brief(ahead)),
-					"take the lock for writing while a quorum of the other masters answers: its first renewal sets the counter back")
+					"take the lock for writing while a quorum of the other masters answers: that lease sets the counter back")
 			}
 		}
 	}

@@ -64,6 +64,7 @@ type release struct {
 	hold      string
 	tombstone wire.Tombstone
 	minimum   minimum
+	outrun    wire.Outrun
 	until     clock.Instant // the hold has expired there by then
 
 	heir     *hold           // the hold that goes on in place of this one, nil for none: see inherit
@@ -79,12 +80,15 @@ const lateness = time.Minute
 
 // request returns the request for a release that is about to be sent.
 func (r *release) request(now clock.Instant) wire.Release {
-	request := wire.Release{Hold: r.hold, Tombstone: r.tombstone}
+	request := wire.Release{Hold: r.hold, Tombstone: r.tombstone, Outrun: r.outrun}
 	if rest := r.minimum.until - now.Mono; rest > 0 {
 		request.Minimum = wire.Minimum{Least: r.minimum.least, Rest: rest}
 	}
 	return request
 }
+
+// hasLast reports whether the request has an argument that stands in place of other holds.
+func (r *release) hasLast() bool { return r.minimum.least > 0 || r.outrun.Grant > 0 }
 
 func (r *release) Receive(result rueidis.RedisResult, sent clock.Instant) {
 	had, failure := r.answered(result, sent)
@@ -281,7 +285,7 @@ func (g *giving) calls(calls postings) postings {
 	g.withdrawUnsent()
 	keys, now, proposal := e.keys.ForCall(nil, h.key), e.clock.Now(), e.tokens.proposalAfter(h.token())
 	var args []string // mostly the same for all masters
-	var tombstone wire.Tombstone
+	var last release
 	for i, m := range e.masters {
 		switch r := &g.releases[i]; {
 		case !h.ballot.Vote(i).MayBeHeld(): // it has let go of it
@@ -294,8 +298,8 @@ func (g *giving) calls(calls postings) postings {
 			if r.job = g; g.by == atOnce || g.unawaited {
 				r.onAnswer = r.of.leaving.add(lock)
 			}
-			if args == nil || r.tombstone != tombstone {
-				tombstone, args = r.tombstone, r.request(now).Args(make([]string, 0, 4))
+			if args == nil || r.tombstone != last.tombstone || r.outrun != last.outrun {
+				last, args = *r, r.request(now).Args(make([]string, 0, 4))
 			}
 			calls = append(calls, r.posting(keys, args, proposal))
 		}
@@ -323,6 +327,10 @@ func (g *giving) on(m *transport.Master, now clock.Instant) release {
 	if h.extra != nil {
 		r.minimum = h.keeping.minimum()
 		kept = max(h.keeping.longestTTL(), h.keeping.minimumLeft())
+	}
+	// A vote learns of no grant once the hold has ended. So the client knew this one while it trusted in the lease.
+	if several := len(e.masters) > 1; several && h.isStanding() && h.done.err() == ErrReleased && h.outrun(m) {
+		r.outrun = wire.Outrun{Token: h.token(), Grant: h.ballot.Vote(m.Index).Token}
 	}
 	// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that is
 	// still on its way.

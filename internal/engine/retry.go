@@ -260,12 +260,13 @@ func (q *releaseQueue) sendLocked(most int, urgent bool) {
 }
 
 // takeLocked removes and returns the first waiting release and the releases behind it that the same call can carry:
-// releases of the same lock without a tombstone, a minimum or an heir. It drops releases that have expired.
+// releases of the same lock without a tombstone, a minimum, an heir or a counter to be set back. It drops releases that
+// have expired.
 func (q *releaseQueue) takeLocked(now clock.Instant) (batch []*release) {
 	for len(q.waiting) > 0 && len(batch) < releasesPerCall {
 		r := q.waiting[0]
-		alone := r.tombstone.TTL != "" || r.minimum.least > 0 || r.heir != nil // the reply is about the first hold
-		if len(batch) > 0 && (r.key != batch[0].key || alone || batch[0].minimum.least > 0) {
+		alone := r.tombstone.TTL != "" || r.heir != nil // the reply is about the first hold
+		if len(batch) > 0 && (r.key != batch[0].key || alone || r.hasLast() || batch[0].hasLast()) {
 			break
 		}
 		q.waiting[0] = nil

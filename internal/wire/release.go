@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/seed74116694/fencelock/fencing"
 )
 
 // Release ends a hold, granted or waiting, and hands the lock to the waiters that may enter: release.lua.
@@ -16,7 +18,12 @@ type Release struct {
 	Tombstone Tombstone
 	Others    []string // other holds of this client for the lock, without tombstones; at most 1000
 	Minimum   Minimum  // without Others
+	Outrun    Outrun
 }
+
+// Outrun has a master set back a counter that is ahead of its clock. Token is the token of the lease, and Grant the
+// larger token of this very master's grant. The zero value leaves the counter.
+type Outrun struct{ Token, Grant fencing.Token }
 
 // Minimum has a master keep a granted hold as ended until Least has passed since its grant, and for at most Rest from
 // now. The zero value keeps nothing.
@@ -30,13 +37,20 @@ type Tombstone struct {
 
 func (q Release) Args(to []string) []string {
 	to = append(to, q.Hold)
-	if q.Tombstone.TTL == "" && len(q.Others) == 0 && q.Minimum.Rest <= 0 {
+	if q.Tombstone.TTL == "" && len(q.Others) == 0 && q.Minimum.Rest <= 0 && q.Outrun.Grant == 0 {
 		return to
 	}
 	to = append(append(to, string(cmp.Or(q.Tombstone.TTL, NoMillis)), flagArg(q.Tombstone.Several)), q.Others...)
+	var last string
 	if q.Minimum.Rest > 0 {
 		rest := q.Minimum.Rest + time.Millisecond - 1 // rounded up: a rest of 0 would be none
-		to = append(to, string(FormatMillis(q.Minimum.Least))+" "+string(FormatMillis(rest)))
+		last = string(FormatMillis(q.Minimum.Least)) + " " + string(FormatMillis(rest))
+	}
+	if q.Outrun.Grant > 0 {
+		last = cmp.Or(last, "0 0") + " " + tokenArg(q.Outrun.Token) + " " + tokenArg(q.Outrun.Grant)
+	}
+	if last != "" {
+		to = append(to, last)
 	}
 	return to
 }

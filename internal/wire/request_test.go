@@ -60,6 +60,12 @@ func TestArguments(t *testing.T) {
 	require.Equal(t, []string{"h", "0", "0", "2000 1000"}, wire.Release{
 		Hold: "h", Minimum: wire.Minimum{Least: 2 * time.Second, Rest: time.Second},
 	}.Args(nil))
+	require.Equal(t, []string{"h", "0", "0", "0 0 7 9"}, wire.Release{
+		Hold: "h", Outrun: wire.Outrun{Token: 7, Grant: 9},
+	}.Args(nil))
+	require.Equal(t, []string{"h", "0", "0", "2000 1000 7 9"}, wire.Release{
+		Hold: "h", Minimum: wire.Minimum{Least: 2 * time.Second, Rest: time.Second}, Outrun: wire.Outrun{Token: 7, Grant: 9},
+	}.Args(nil))
 	require.Equal(t, []string{"h", "60000", "1", "i", "j"}, wire.Release{
 		Hold: "h", Tombstone: wire.Tombstone{TTL: "60000", Several: true}, Others: []string{"i", "j"},
 	}.Args(nil))

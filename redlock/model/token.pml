@@ -19,7 +19,10 @@
  * -DREGAIN             a hold that is valid is acquired again where it is gone (-DREPEATED: more than once)
  * -DREGAINS=k          ... k times at most
  * -DREGAIN_LOWERS      ... and the counter goes back to that token, where the grant that it names stands there
- *                      (a real master does so only where the counter is ahead of its clock)
+ * -DRELEASE_LOWERS     the release of a valid hold sets the counter back in the same way
+ * -DCLOCK=k            the masters' clock allows values up to 1..k, and passes them one by one; a counter is set back
+ *                      only from beyond that, and no further than to that (without CLOCK from anywhere, to the token)
+ * -DJUMPS=k            with CLOCK: k times a master's clock is far ahead for a moment, and its counter stays there
  * -DYIELDS=k           with REGAIN: k times a contender offers a grant to others, and the offer comes at any time
  * -DBLOCK=k            a write is granted k values at once, a block, and all of them are its tokens
  * -DSHRINK             ... or fewer, as a master likes: one that is whole would run ahead of its clock
@@ -55,8 +58,9 @@
  * -DREGAIN_ABSTAINING  regain on a master that abstains, whether or not the client trusts in its own grant there
  * -DREGAIN_BUSY        regain where another hold stands
  * -DREGAIN_OFFERED     with YIELDS: regain though this very value was offered there
- * -DLOWERS_UNNAMED     with REGAIN_LOWERS: ... whatever grant of the hold stands
- * -DLOWERS_GONE        ... also where none stands
+ * -DLOWERS_UNNAMED     with REGAIN_LOWERS or RELEASE_LOWERS: ... whatever grant of the hold stands
+ * -DLOWERS_GONE        with REGAIN_LOWERS: ... also where none stands
+ * -DLOWERS_TO_TOKEN    with CLOCK: ... to the token, however far that is behind the clock
  * -DREGAIN_UNCONFIRMED regain for a hold that is not valid any more
  * -DBLOCK_UNMINTED     a master counts the first value of a block only
  * -DBLOCK_ASSUMED      with SHRINK: the client takes every block to be whole
@@ -74,6 +78,7 @@
 #include "token_state.pml"
 #include "token_block.pml"
 #include "token_loss.pml"
+#include "token_lower.pml"
 #include "token_master.pml"
 #include "token_client.pml"
 #include "token_adopt.pml"
@@ -136,6 +141,10 @@ end: do
   :: executeRelease(h,0) :: executeRelease(h,1) :: executeRelease(h,2)
 #endif
 #endif
+#ifdef RELEASE_LOWERS
+  :: leaveNamed(h)
+  :: executeNamed(h,0) :: executeNamed(h,1) :: executeNamed(h,2)
+#endif
 #ifdef GUARD
   :: operate(h)
 #endif
@@ -174,6 +183,15 @@ end: do
 }
 #endif
 
+#ifdef CLOCK
+proctype Clocks() {
+end: do
+  :: tick()
+  :: jump(0) :: jump(1) :: jump(2)
+  od
+}
+#endif
+
 init {
   atomic {
 #if START > 0
@@ -201,6 +219,9 @@ init {
 #endif
 #if LOSSES > 0
     run Faults();
+#endif
+#ifdef CLOCK
+    run Clocks();
 #endif
   }
 }

@@ -171,8 +171,12 @@ inline leave(h) {
 /* A token or value that nothing will look at again is no part of the state: only that there is a grant. */
 #if defined(ADOPT)
 #define KEEPS(h) (phase[h] != OVER || h == 0)
+#elif defined(REGAIN) && defined(RELEASE_LOWERS)
+#define KEEPS(h) true
 #elif defined(REGAIN)
 #define KEEPS(h) (phase[h] != OVER || regain[AT(h,0)] || regain[AT(h,1)] || regain[AT(h,2)])
+#elif defined(RELEASE_LOWERS)
+#define KEEPS(h) (phase[h] != OVER || named[AT(h,0)] || named[AT(h,1)] || named[AT(h,2)])
 #elif defined(RENEW)
 #define KEEPS(h) (phase[h] != OVER)
 #else

@@ -46,7 +46,7 @@ inline count(h, n, v) {
 #endif
 /* The acquire script. Where the lock is taken the request just stays: it waits. */
 inline executeAcquire(h, n) {
-  atomic { acquire[n] && FIRST(n) && VOTES(h,n) && !BUSY(h,n) && MAYADOPT(h,n) ->
+  atomic { acquire[n] && FIRST(n) && VOTES(h,n) && !BUSY(h,n) && MAYADOPT(h,n) && MAYMINT(h,n) ->
 #ifdef PROPOSALS
     if :: skip :: capped = 1 fi;
 #endif
@@ -90,7 +90,7 @@ inline executeRaise(h, n) {
 #endif
     d_step {
       if
-      :: MAYRAISE(h,n) ->
+      :: MAYRAISE(h,n) && ALLOWED(token) ->
          printf("  %c raised from %d to %d for %c%d\n", NAME(SERVER(h,n)), value[AT(h,n)], token, KIND(h), h);
          if :: value[AT(h,n)] != 0 -> value[AT(h,n)] = token :: else -> skip fi;
          count(h, n, token);

@@ -49,22 +49,6 @@ inline askAgain(h, n) {
 #else
 #define BARRED(h,n) BUSY(h,n)
 #endif
-#ifdef REGAIN_LOWERS
-/* The grant of a write that the message names stands, and is the last that was counted. */
-#if defined(LOWERS_GONE)
-#define MAYLOWER(h,n) (!reader[h])
-#elif defined(LOWERS_UNNAMED)
-#define MAYLOWER(h,n) (!reader[h] && value[AT(h,n)] != 0 && value[AT(h,n)] == counter[SERVER(h,n)])
-#else
-#define MAYLOWER(h,n) (!reader[h] && own[AT(h,n)] != 0 && value[AT(h,n)] == own[AT(h,n)] && \
-                       value[AT(h,n)] == counter[SERVER(h,n)])
-#endif
-#ifdef READERS
-#define LOWERWRITES(n) writeCounter[n] = token
-#else
-#define LOWERWRITES(n) skip
-#endif
-#endif
 /* The answer counts unless the lease has ended; trust in it runs from the sending, so it may come too late. */
 inline executeRegain(h, n) {
   atomic { regain[AT(h,n)] && (UP(n) || trusted[AT(h,n)]) ->
@@ -80,7 +64,7 @@ inline executeRegain(h, n) {
          TOUCH(n);
 #ifdef REGAIN_LOWERS
          if
-         :: MAYLOWER(h,n) -> value[AT(h,n)] = token; counter[SERVER(h,n)] = token; LOWERWRITES(n)
+         :: MAYLOWER(h,n,own[AT(h,n)]) -> value[AT(h,n)] = token; lower(h,n)
          :: else -> value[AT(h,n)] = token; count(h, n, token)
          fi;
 #else

@@ -78,6 +78,16 @@ bit  trusted[CELLS];    /* ... from a client that trusts in that master's own gr
 bit  gone[CELLS];       /* the release has been executed */
 #endif
 #endif
+#ifdef RELEASE_LOWERS
+byte named[CELLS];      /* a release on its way, and the grant of the master that it names */
+#endif
+#ifdef CLOCK
+#ifndef JUMPS
+#define JUMPS 1
+#endif
+byte clock = 1;         /* the largest value that a master's clock allows */
+byte jumps = JUMPS;
+#endif
 #ifdef GUARD
 byte maxW;              /* the storage's registers */
 byte maxR;

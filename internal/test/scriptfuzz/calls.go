@@ -219,11 +219,14 @@ func (m *lock) join(r hold, life, token int64) reply {
 // release ends holds of one client. found says whether the script found the first one although it had expired.
 func (m *lock) release(id string, tomb int64, several bool, others []string, min minimum, found bool) reply {
 	who := m.breaker(id)
-	if min.rest > 0 {
+	if min.rest > 0 || min.grant > 0 {
 		m.purge()
 	}
 	was := m.find(id)
 	hadWaiters := len(m.queue) > 0
+	if was != nil {
+		m.lower(was, min.token, min.grant)
+	}
 	if m.keepEnded(was, tomb, min) {
 		m.admit(false)
 		more := any(m.more())
@@ -270,8 +273,18 @@ func (m *lock) breaker(id string) (who []any) {
 	return who
 }
 
-// minimum is until when a released hold stands: least after its grant, and rest from now at most.
-type minimum struct{ least, rest int64 }
+// minimum is until when a released hold stands: least after its grant, and rest from now at most. A counter that is
+// ahead of the clock goes back for this grant, if the lease has this token.
+type minimum struct{ least, rest, token, grant int64 }
+
+// lower sets back a counter that is ahead of the clock, for a write that stands alone.
+func (m *lock) lower(h *hold, token, grant int64) {
+	most := m.us + aheadMost
+	alone := m.writer == h.id && len(m.holds) == 1 && h.token == m.t
+	if m.verdict.code == 0 && alone && m.t == grant && m.t > most && token <= most {
+		m.t, m.tw = most, most
+	}
+}
 
 // keepEnded keeps a granted hold as ended, and reports whether it does.
 func (m *lock) keepEnded(h *hold, tomb int64, min minimum) bool {
@@ -510,12 +523,11 @@ func (m *lock) regain(r hold, life, token int64, trusted bool, known int64) repl
 	switch {
 	case stands != nil:
 		if alone := free && r.mode == "r" || m.writer == r.id && len(m.holds) == 1; own.token > token && alone && votes {
-			since, back := own.since, own.mode == "w" && own.token == m.t && m.t == known && m.t > m.us+aheadMost
+			since := own.since
+			m.lower(own, token, known)
 			m.drop(r.id)
 			m.grant(own, token, 0, life)
-			if own.since = since; back {
-				m.t, m.tw = token, token
-			}
+			own.since = since
 		}
 		r = *own
 	case own != nil && own.state == tombstone, !free && !votes:

@@ -493,7 +493,11 @@ func (p *Player) model(s step, got []any) any {
 		return p.m.regain(h, s.TTL, p.token(s, s.Of), s.Trusted, s.own(p))
 	case scripts.Release:
 		found := got[0] == int64(1) && p.m.ended[id] != nil
-		return p.m.release(id, s.Tomb, s.Several, holdIDs(s.Others), minimum{s.Least, s.Rest}, found)
+		last := minimum{s.Least, s.Rest, 0, 0}
+		if s.Outrun {
+			last.token, last.grant = p.token(s, s.Of), s.own(p)
+		}
+		return p.m.release(id, s.Tomb, s.Several, holdIDs(s.Others), last, found)
 	case scripts.Group:
 		return p.m.group(members(p, s), got, p.marker.until)
 	case scripts.Refresh:

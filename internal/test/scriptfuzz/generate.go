@@ -321,6 +321,9 @@ func (g *generator) release() step {
 	if h := g.p.m.stands(holdID(s.Hold)); h != nil && h.block == 0 && len(s.Others) == 0 && g.one(3) {
 		s.Least, s.Rest = pick(g, ttls...), pick(g, ttls...)
 	}
+	if n := s.Hold; len(s.Others) == 0 && g.isAhead(n) {
+		s.Outrun, s.Of, s.Plus = true, n, g.allowed(n)
+	}
 	if g.one(12) { // the release overtakes its acquire
 		late := g.fresh(scripts.Acquire)
 		if g.one(3) {
@@ -409,8 +412,21 @@ func (g *generator) quorum() step {
 		of, plus := g.asked[pick(g, g.order...)], s.Plus
 		s = of
 		s.Do, s.Of, s.Plus, s.Trusted, s.Order = string(scripts.Regain), of.Hold, plus, g.one(2), ""
+		if g.isAhead(of.Hold) {
+			s.Plus = g.allowed(of.Hold)
+		}
 	}
 	return s
+}
+
+// isAhead reports whether a hold was granted last with a token that is further ahead than the clock allows.
+func (g *generator) isAhead(n int) bool {
+	return g.p.m.several && g.p.m.tokens[holdID(n)] > g.p.m.us+aheadMost
+}
+
+// allowed is what is added to the last token of a hold for the token of a lease, which the clock allows or nearly so.
+func (g *generator) allowed(n int) int64 {
+	return g.p.m.us - g.p.m.tokens[holdID(n)] + g.rnd.Int64N(aheadMost+aheadMost/8)
 }
 
 // event is what no client does to the lock.

@@ -389,7 +389,10 @@ func (p *Player) arguments(s step) []any {
 		for _, other := range holdIDs(s.Others) {
 			args = append(args, other)
 		}
-		if s.Rest > 0 {
+		switch {
+		case s.Outrun:
+			args = append(args, fmt.Sprint(s.Least, " ", s.Rest, " ", p.token(s, s.Of), " ", s.own(p)))
+		case s.Rest > 0:
 			args = append(args, fmt.Sprint(s.Least, " ", s.Rest))
 		}
 		if len(args) == 3 && s.Tomb == 0 {

@@ -53,8 +53,9 @@ type step struct {
 	Several bool        `json:"several,omitempty"` // acquires may be on their way; a yield gives back in any case
 	Least   int64       `json:"least,omitempty"`   // of a release with a minimum
 	Rest    int64       `json:"rest,omitempty"`
-	Of      int         `json:"of,omitempty"`   // the token that this hold was last granted
-	Plus    int64       `json:"plus,omitempty"` // is added to the token
+	Outrun  bool        `json:"outrun,omitempty"` // a release names the token of a lease, and that of its grant
+	Of      int         `json:"of,omitempty"`     // the token that this hold was last granted
+	Plus    int64       `json:"plus,omitempty"`   // is added to the token
 	Trusted bool        `json:"trusted,omitempty"`
 	Vote    *voteArg    `json:"vote,omitempty"`
 	Marker  *markerCall `json:"marker,omitempty"`
@@ -68,7 +69,7 @@ type step struct {
 // leaves reports whether a yield gives the grant back in any case.
 func (s step) leaves() bool { return s.Do == string(scripts.Yield) && s.Several }
 
-// own returns the token of a grant for a regain to name: mostly the last one of the hold.
+// own returns the token of a grant for a regain or a release to name: mostly the last one of the hold.
 func (s step) own(p *Player) int64 { return p.m.tokens[holdID(s.Hold)] - int64(s.Hold%5/4) }
 
 // voteArg is the first argument of a script on one of several masters.

@@ -412,8 +412,9 @@ func (l *tracedLock) call(one *part) any {
 	case scripts.Release:
 		others, least := slices.Clone(args[min(3, len(args)):]), minimum{}
 		if last := len(others) - 1; last >= 0 && strings.Contains(others[last], " ") {
-			a, b, _ := strings.Cut(others[last], " ")
-			least, others = minimum{number(a), number(b)}, others[:last]
+			parts := append(strings.Fields(others[last]), "0", "0")
+			least = minimum{number(parts[0]), number(parts[1]), number(parts[2]), number(parts[3])}
+			others = others[:last]
 		}
 		found := one.got[0] == int64(1) && m.ended[args[0]] != nil
 		return m.release(args[0], n(1), n(2) == 1, others, least, found)
