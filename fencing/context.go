@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -41,13 +42,35 @@ func FromContext(ctx context.Context, resource string) (Fence, bool) {
 }
 
 // Require is [FromContext] for a caller that needs a fence: a missing fence is an error that matches [ErrMissing] and
-// names the resource. It does not report whether the lock is still held: ctx ends with the lock, and a guard refuses
-// the fence after it has accepted a newer one.
+// names the resource, and those whose fences ctx carries: beside the right name a typing mistake is seen. It does not
+// report whether the lock is still held: ctx ends with the lock, and a guard refuses the fence after it has accepted a
+// newer one.
 func Require(ctx context.Context, resource string) (Fence, error) {
 	if f, ok := FromContext(ctx, resource); ok {
 		return f, nil
 	}
-	return Fence{}, missing(resource)
+	return Fence{}, fmt.Errorf("%w%s", missing(resource), others(ctx))
+}
+
+// mostOthers are the resources that an error names beside the missing one.
+const mostOthers = 5
+
+// others says in an error whose fences ctx carries, or nothing if it carries none.
+func others(ctx context.Context) string {
+	var b strings.Builder
+	n := 0
+	for f := range All(ctx) {
+		switch n++; {
+		case n == 1:
+			fmt.Fprintf(&b, "; the context has that of %q", clip(f.Resource))
+		case n <= mostOthers:
+			fmt.Fprintf(&b, ", %q", clip(f.Resource))
+		}
+	}
+	if n > mostOthers {
+		fmt.Fprintf(&b, " and %d more", n-mostOthers)
+	}
+	return b.String()
 }
 
 // All yields the fences that ctx carries, one for each resource, the one added last first.

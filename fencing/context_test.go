@@ -41,6 +41,23 @@ func TestContextInnermostWins(t *testing.T) {
 		slices.Collect(fencing.All(outer)), "the outer context stays as it was")
 }
 
+// A mistyped name is the usual reason.
+func TestRequireNamesWhatThereIs(t *testing.T) {
+	ctx := t.Context()
+	for names, says := range map[string]string{
+		"": `fencing: no token for "account:42"`, "account:43": `"account:42"; the context has that of "account:43"`,
+		"a b c": `; the context has that of "c", "b", "a"`, "a b c d e f g": `of "g", "f", "e", "d", "c" and 2 more`,
+	} {
+		some := ctx
+		for _, name := range strings.Fields(names) {
+			some = fencing.NewContext(some, write(name, 1))
+		}
+		_, err := fencing.Require(some, "account:42")
+		require.ErrorIs(t, err, fencing.ErrMissing)
+		require.True(t, strings.HasSuffix(err.Error(), says), err)
+	}
+}
+
 func TestAllStops(t *testing.T) {
 	ctx := fencing.NewContext(t.Context(), read("a", 1))
 	ctx = fencing.NewContext(ctx, read("b", 2))

@@ -79,7 +79,7 @@ func ExampleNewContext() {
 	fmt.Println(err)
 	// Output:
 	// write "orders/42" token 17 true
-	// fencing: no token for "orders/43"
+	// fencing: no token for "orders/43"; the context has that of "orders/42"
 }
 
 func ExampleAll() {

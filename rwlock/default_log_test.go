@@ -53,16 +53,26 @@ func TestAWrongConfigurationIsSaid(t *testing.T) {
 	plain := testredis.Start(t)
 	full := testredis.Start(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
 	locked := testredis.Start(t, "--user", "newcomer", "on", ">right", "~*", "&*", "+@all")
+	secret := testredis.Start(t, "--requirepass", "right")
 	encrypted := testredis.StartTLS(t, testredis.Binaries()[0])
 	nobody := expect.NoError(net.Listen("tcp", "127.0.0.1:0")).In(t)
 	nobodysAddr := nobody.Addr().String()
 	require.NoError(t, nobody.Close())
+	nowhere := net.JoinHostPort("no-such-host.invalid", "6379")
 	for name, c := range map[string]struct{ addr, line, advice, end string }{
 		"wrong port": {
 			addr: nobodysAddr, line: "does not answer its waiters", advice: "is it running",
 			end: "connection refused",
 		},
-		"wrong password": {addr: "redis://newcomer:wrong@" + locked.Addr(), end: "WRONGPASS"},
+		"wrong host": {
+			addr: nowhere, line: "does not answer its waiters", advice: "is the address right", end: "no such host",
+		},
+		"wrong password": {
+			addr: "redis://newcomer:wrong@" + locked.Addr(), advice: "this user and password, as in redis://", end: "WRONGPASS",
+		},
+		"no password": {
+			addr: "redis://" + secret.Addr(), advice: "the server wants a password, as in redis://", end: "NOAUTH",
+		},
 		"full server": {
 			addr: full.Addr(), line: "refuses its waiters", advice: "raise maxmemory", end: "OOM command not allowed",
 		},
@@ -81,6 +91,9 @@ func TestAWrongConfigurationIsSaid(t *testing.T) {
 			t.Parallel()
 			told, end := newcomer(t, c.addr, c.line != "")
 			require.Contains(t, end, c.end)
+			require.Equal(t, 1, strings.Count(end, "; advice: "), end)
+			_, advice, _ := strings.Cut(end, "; advice: ")
+			require.Contains(t, advice, c.advice, "the error says what the log does")
 			if c.line == "" {
 				require.Empty(t, told)
 				return

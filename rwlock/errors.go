@@ -9,6 +9,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // The causes, for errors.Is. A cause with a type in its comment comes as that type, for errors.As.
@@ -172,8 +173,10 @@ func Indeterminate(err error) bool {
 func Completed(err error) bool { return errs.Completed(err) }
 
 // QuorumError reports a call that fewer masters carried out than a quorum needs. The holders of the lock are unknown
-// then. It matches ErrNoQuorum, with two exceptions. It matches ErrConflict if no quorum is possible because masters
-// hold something else under a key of the lock, even if only one master does and the rest refuse for another reason. It
+// then. Its text ends with advice where that is known, as for a password, a full server or a wrong address.
+//
+// It matches ErrNoQuorum, with two exceptions. It matches ErrConflict if no quorum is possible because masters hold
+// something else under a key of the lock, even if only one master does and the rest refuse for another reason. It
 // matches ErrReplicas if masters have granted the lock and too few replicas have confirmed the grant.
 type QuorumError struct {
 	Name      string
@@ -206,6 +209,11 @@ func (e *QuorumError) Error() string {
 	}
 	if e.Err != nil {
 		fmt.Fprintf(&b, "; %v", e.Err)
+	}
+	for _, n := range e.Nodes { // what to do, once for all servers that fail alike
+		if cure := transport.Cure(n.Err); !strings.Contains(b.String(), cure) {
+			fmt.Fprintf(&b, "; advice: %s", cure)
+		}
 	}
 	return b.String()
 }

@@ -174,8 +174,8 @@ const DiskCure = "free or repair the server's disk, its log says why, and save a
 
 // cures are what an operator does about a failure, by a part of its text.
 var cures = []struct{ part, cure string }{
-	{"WRONGPASS", "the server does not accept this user and password"},
-	{"NOAUTH", "the server wants a password"},
+	{"WRONGPASS", "the server does not accept this user and password" + inTheURL},
+	{"NOAUTH", "the server wants a password" + inTheURL},
 	{"NOPERM", "give the user the rights that SECURITY.md lists for this deployment; fencelock doctor names what is " +
 		"missing"},
 	{"OOM ", "the server has no memory left: raise maxmemory, or find what fills it (redis-cli --bigkeys)"},
@@ -197,7 +197,12 @@ var cures = []struct{ part, cure string }{
 	{"connection reset", tlsCure},
 	{"EOF", tlsCure},
 	{"connection refused", "no server listens there: is it running, and is the address right?"},
+	{"dial timed out", "no connection in time: is the address right, does a firewall let this machine through, and do " +
+		"both sides speak TLS, or neither?"},
+	{"no such host", "no DNS server knows this name: is the address right?"},
 }
+
+const inTheURL = ", as in redis://user:password@host:port or the options of Dial"
 
 const tlsCure = "the server ends the connection: does it speak TLS at this port, or is it no Redis?"
 
