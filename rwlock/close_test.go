@@ -71,3 +71,34 @@ func TestCloseDoesNotWaitForASubscription(t *testing.T) {
 		})
 	}
 }
+
+// Close gives up a connection that is being opened for its releases, whose server accepts it and hangs. The client
+// would wait for longer than the release timeout.
+func TestCloseGivesUpAConnection(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := tuned(w)
+		p.Take("n", rwlock.Write)
+		p.Link.Cut()
+		w.Mini.Freeze()
+		began := time.Now()
+		require.NoError(w, p.Close())
+		require.LessOrEqual(w, time.Since(began), 2*time.Second, "the release timeout")
+		w.Mini.Thaw()
+	})
+}
+
+// A connection that a closed locker has opened serves the other lockers of its client.
+func TestCloseLeavesAnOpenConnection(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		first := tuned(w)
+		second := w.ProcessWith(first.Link, first.Client)
+		first.Link.Cut()
+		w.Pass(time.Second)
+		first.Section("n")
+		require.NoError(w, first.Close())
+		first.Link.Refuse()
+		lease, err := second.Lock(w.Soon(time.Minute), "n")
+		require.NoError(w, err)
+		w.Release(lease)
+	})
+}

@@ -480,9 +480,9 @@ func (l *Locker) Logger() *slog.Logger {
 
 // Close ends the locker: waiters fail with ErrClosed, leases are released, and no goroutine is left when Close returns,
 // but for one that runs a function of Trace or Logger that still blocks. It waits at most the release timeout for the
-// masters, the same time again for these functions, and for a connection for calls that is being opened until the
-// client's Dialer.Timeout. Then it closes the clients of a locker from Open, and that of WithOwnedClient; the caller
-// owns the other ones. Close returns nil; each call waits as the first does.
+// masters, and the same time again for these functions; with a client that is not from Dial also for a connection that
+// is being opened, until the client's Dialer.Timeout. Then it closes the clients of a locker from Open, and that of
+// WithOwnedClient; the caller owns the other ones. Close returns nil; each call waits as the first does.
 func (l *Locker) Close() error {
 	l.mustBeMade()
 	l.mutexes.close()

@@ -102,7 +102,7 @@ func New(cfg Config) *Engine {
 	// The parts hold atomics and mutexes, so they are filled in in place.
 	ofHolds := slices.ContainsFunc(cfg.Hooks.Of[:], func(hook Hook) bool { return hook != nil })
 	e.observers = observers{hooks: cfg.Hooks, ofHolds: ofHolds, logger: cfg.Logger}
-	e.life, e.endLife = context.WithCancel(context.Background())
+	e.life, e.endLife = context.WithCancel(transport.EndingDials(context.Background()))
 	e.listening, e.endListening = context.WithCancel(e.life)
 	e.timers = timerqueue.New(cfg.Clock, e.suspended)
 	e.scripts = make(scriptSets, n)

@@ -137,6 +137,9 @@ func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 			return nil, err
 		}
 		prompt := newReplyTimeoutConn(conn, d.closed)
+		if ctx.Value(dialsEnd{}) != nil {
+			prompt.unwatch = context.AfterFunc(ctx, func() { prompt.leave(errUnanswered) })
+		}
 		d.opened(ctx, prompt)
 		if o.DisableTCPNoDelay {
 			enableNagle(conn)
@@ -146,6 +149,18 @@ func (d *dials) counting(o rueidis.ClientOption) rueidis.ClientOption {
 	}
 	return o
 }
+
+// dialsEnd marks the contexts of an engine's calls.
+type dialsEnd struct{}
+
+// EndingDials returns parent, but what the client dials for a call with it, or a child of it, ends with that call: the
+// client itself waits for the first answer of a server without a look at the context. The context of a caller ends no
+// dial, since other callers wait for the same one.
+func EndingDials(parent context.Context) context.Context {
+	return context.WithValue(parent, dialsEnd{}, true)
+}
+
+var errUnanswered = errors.New("the server had not answered when the call ended for which it was opened")
 
 // enableNagle does what the client does for DisableTCPNoDelay if it knows the type of its connection.
 func enableNagle(conn net.Conn) {
@@ -177,6 +192,7 @@ type replyTimeoutConn struct {
 	closed  func(*replyTimeoutConn) // called at its end
 
 	abandoned atomic.Pointer[string] // why leave was called
+	unwatch   func() bool            // stops watching the call that it is dialled for; nil if that does not end it
 
 	// Only the goroutine that reads uses these.
 	greeted  bool // something was received
@@ -209,12 +225,17 @@ func (c *replyTimeoutConn) Write(b []byte) (int, error) {
 }
 
 func (c *replyTimeoutConn) Read(b []byte) (int, error) {
+	if !c.greeted && c.abandoned.Load() != nil { // the client has set a deadline of its own since
+		c.breakOff()
+	}
 	n, err := c.Conn.Read(b)
 	if n > 0 && c.silence.Load() != 0 {
 		took, slowest := int64(time.Since(c.opened))-c.asked.Load(), int64(0)
 		if c.greeted {
 			slowest = c.slowest.Load()
 			slowest -= slowest / slowestDecay
+		} else if c.unwatch != nil {
+			c.unwatch()
 		}
 		c.greeted = true
 		c.slowest.Store(max(took, slowest))
@@ -231,6 +252,9 @@ func (c *replyTimeoutConn) Read(b []byte) (int, error) {
 
 func (c *replyTimeoutConn) Close() error {
 	c.timer.Stop()
+	if c.unwatch != nil {
+		c.unwatch()
+	}
 	c.closed(c)
 	return c.Conn.Close()
 }

@@ -115,6 +115,9 @@ type withValues struct {
 
 // Value returns nil where the caller's context panics, as that of a request that is over may: the caller may have left.
 func (c withValues) Value(key any) (value any) {
+	if key == (dialsEnd{}) {
+		return c.Context.Value(key)
+	}
 	defer func() { _ = recover() }()
 	return c.values.Value(key)
 }
