@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -368,6 +369,36 @@ func TestAReplicaShowsNothing(t *testing.T) {
 		require.ErrorContains(t, err, "the server is a replica; locks need its master", call)
 	}
 	require.ErrorContains(t, errs["list of none"], says)
+}
+
+// A server that does not answer whether it is a replica may be one, which shows nothing.
+func TestAServerThatMayBeAReplicaShowsNothing(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p := w.ProcessOver(testkit.Net{Tuned: true})
+		p.Take("orders", rwlock.Write)
+		calls := map[string]func() error{
+			"inspect": func() error {
+				_, err := p.Inspect(w.Ctx, "orders")
+				return err
+			},
+			"list": func() (failed error) {
+				for _, err := range p.List(w.Ctx, "") {
+					failed = errors.Join(failed, err)
+				}
+				return failed
+			},
+		}
+		for call, run := range calls {
+			p.Link.OnCommand(func(cmd []string) {
+				if cmd[0] == "ZADD" {
+					p.Link.OnCommand(nil)
+					p.Link.Cut()
+				}
+			})
+			require.ErrorIs(w, run(), rwlock.ErrNoQuorum, call)
+			require.NoError(w, run(), call)
+		}
+	})
 }
 
 // The user of the locks may not list them: that has a right of its own.

@@ -242,6 +242,16 @@ func LeaveReplica(client rueidis.CoreClient, err error) {
 	}
 }
 
+// refusesAsReplica returns the refusal of a replica, or that there was no answer: the connection may have been closed
+// because another call was refused so. A refusal for another reason is that of a master.
+func refusesAsReplica(ctx context.Context, client rueidis.CoreClient, key string) error {
+	r := CheckWrite(ctx, client, key)
+	if err := r.NonRedisError(); err != nil {
+		return err
+	}
+	return onlyReadOnly(r.Error())
+}
+
 func onlyReadOnly(err error) error {
 	if kindOf(err) == readOnly {
 		return err

@@ -326,7 +326,7 @@ func (s Shard) Scan(ctx context.Context, pattern string, cursor uint64) (keys []
 
 // Replica is as that of a Node.
 func (s Shard) Replica(ctx context.Context, key string) error {
-	return onlyReadOnly(CheckWrite(ctx, s.client, key).Error())
+	return refusesAsReplica(ctx, s.client, key)
 }
 
 // slotServers returns all servers in the order in which to ask them: first the slot owners that have answered a moment
