@@ -194,7 +194,9 @@ func (n *Node) Refuses(now time.Duration) error {
 
 // Replica returns the refusal of a server that is a replica, or why it is not known whether it is one. What a replica
 // shows is not what its master has: while it synchronizes it may be empty.
-func (n *Node) Replica(ctx context.Context, key string) error { return refusesAsReplica(ctx, n.client, key) }
+func (n *Node) Replica(ctx context.Context, key string) error {
+	return refusesAsReplica(ctx, n.client, key)
+}
 
 // EvictionPolicy returns the server's maxmemory-policy, and whether its memory is limited, without which it evicts
 // nothing. The policy is not known if the server does not tell: the user of the locks may not be allowed to ask, and of
