@@ -31,7 +31,7 @@ func defineBreak(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 			return 0, errUsage
 		}
 		s.target.by = cmp.Or(*by, userAtHost())
-		c, err := s.target.connect()
+		c, err := s.target.connect(ctx)
 		if err != nil {
 			return 0, err
 		}

@@ -42,7 +42,7 @@ func defineDoctor(flags *flag.FlagSet) func(context.Context, *session) (int, err
 	asJSON := flags.Bool("json", false, "one JSON object per line")
 	return func(ctx context.Context, s *session) (int, error) {
 		d := &doctor{target: &s.target, show: printFinding(s.out, *asJSON)}
-		c, err := s.target.connect()
+		c, err := s.target.connect(ctx)
 		switch {
 		case errors.Is(err, rwlock.ErrNoQuorum):
 			cause := errors.Unwrap(err)

@@ -20,7 +20,7 @@ func defineFound(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 		if !s.target.quorum() {
 			return 0, fmt.Errorf("found needs all masters of a quorum in -addr: %w", errNoQuorum)
 		}
-		c, err := s.target.connect()
+		c, err := s.target.connect(ctx)
 		if err != nil {
 			return 0, err
 		}

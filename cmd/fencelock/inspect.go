@@ -15,7 +15,7 @@ func defineInspect(flags *flag.FlagSet) func(context.Context, *session) (int, er
 	asJSON := flags.Bool("json", false, "one JSON object")
 	wide := defineWide(flags)
 	return func(ctx context.Context, s *session) (int, error) {
-		c, err := s.target.connect()
+		c, err := s.target.connect(ctx)
 		if err != nil {
 			return 0, err
 		}

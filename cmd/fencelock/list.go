@@ -34,7 +34,7 @@ func defineList(flags *flag.FlagSet) func(context.Context, *session) (int, error
 			fmt.Fprintln(s.errs, "fencelock list: -sort must be name, held or waiting, and -limit not negative")
 			return 0, errUsage
 		}
-		c, err := s.target.connect()
+		c, err := s.target.connect(ctx)
 		if err != nil {
 			return 0, err
 		}

@@ -12,9 +12,10 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -38,14 +39,14 @@ Without a command one lock is held until standard input ends, with a line of JSO
 
 The command runs without a shell, in a process group of its own, and gets the signals that fencelock gets. If the lock
 cannot be renewed, the group gets SIGTERM when a third of the TTL is left, and SIGKILL before the servers may let the
-next holder in; if the lock is lost already, SIGKILL at once. FENCELOCK_NAME, FENCELOCK_TOKEN and FENCELOCK_OWNER are in
-the environment of the command; of several locks, FENCELOCK_NAME_1 and so on. A "fencelock lock" inside it for one of
-these locks joins it.
+next holder in. After "fencelock break" it gets SIGTERM at once, and if the lock is lost already, SIGKILL at once.
+FENCELOCK_NAME, FENCELOCK_TOKEN and FENCELOCK_OWNER are in the environment of the command; of several locks,
+FENCELOCK_NAME_1 and so on. A "fencelock lock" inside it for one of these locks joins it.
 
 The exit status is the command's; 128 and the number of the signal that ended it; 127 if it is not found, 126 if it
 cannot be run; or
   120  the lock is held by another: with -try, or when -wait is over
-  121  too few servers answer, or they refuse
+  121  too few servers answer, or they refuse; without a command, the events cannot be written
   122  the lock was lost while the command ran
   123  the lock that FENCELOCK_NAME stands for cannot be joined
   124  the command line is wrong
@@ -66,14 +67,17 @@ type lock struct {
 	wait, ttl, minHold, maxHold  time.Duration
 	meta                         string
 
-	locker  *rwlock.Locker
-	outer   []outerLock
+	conn    *connection // nil without one
 	holds   []*reentrant.Hold
 	signals chan os.Signal
+	over    chan error // why await is to return
+
+	printing sync.Mutex    // guards printed
+	printed  chan struct{} // closed when all lines so far are written; nil before the first
 }
 
 func defineLock(flags *flag.FlagSet) func(context.Context, *session) (int, error) {
-	l := &lock{signals: make(chan os.Signal, 16)}
+	l := &lock{signals: make(chan os.Signal, 16), over: make(chan error, 1)}
 	flags.BoolVar(&l.shared, "shared", false, "lock for reading: beside other readers, not beside a writer")
 	flags.BoolVar(&l.try, "try", false, "do not wait: end with 120 if the lock is held")
 	flags.DurationVar(&l.wait, "wait", 0, "how long to wait for the lock; 0 is without an end")
@@ -88,51 +92,76 @@ func defineLock(flags *flag.FlagSet) func(context.Context, *session) (int, error
 		"the longest TTL over several masters: WithQuarantine of the application\n(default 10s)")
 	return func(ctx context.Context, s *session) (int, error) {
 		l.session, s.target.quarantine = s, *quarantine
+		if wrong := l.mistake(); wrong != "" {
+			fmt.Fprintf(l.errs, "fencelock lock: %s\n", wrong)
+			return 0, errUsage
+		}
 		return l.run(context.WithoutCancel(ctx)) // the signals are passed on, and end nothing here
 	}
 }
 
-func (l *lock) run(ctx context.Context) (status int, err error) {
-	l.outer, err = outerLocks(l.getenv)
+// mistake returns what is wrong in the command line, or "".
+func (l *lock) mistake() string {
 	switch {
-	case err != nil:
 	case l.command == nil && len(l.names) > 1:
-		err = errors.New("without a command it takes one name: does -- miss before the command?")
+		return "without a command it takes one name: does -- miss before the command?"
 	case l.wait < 0 || l.try && l.wait > 0:
-		err = errors.New("-wait must not be negative, and not be given with -try")
+		return "-wait must not be negative, and not be given with -try"
 	case l.minHold > 0 && l.wait == 0 && !l.try:
-		err = errors.New("-min-hold needs -try or a shorter -wait: another machine would run the command again")
+		return "-min-hold needs -try or a shorter -wait: another machine would run the command again"
 	case l.minHold > 0 && l.wait >= l.minHold:
-		err = fmt.Errorf("-wait %v must be shorter than -min-hold %v: another machine would run the command again", l.wait,
+		return fmt.Sprintf("-wait %v must be shorter than -min-hold %v: another machine would run the command again", l.wait,
 			l.minHold)
 	}
-	if err != nil {
-		fmt.Fprintf(l.errs, "fencelock lock: %v\n", err)
-		return 0, errUsage
-	}
+	return ""
+}
+
+// exit is an end with a status of its own, and with a line that says why if there is one.
+type exit struct {
+	status int
+	line   string
+}
+
+func (e *exit) Error() string { return e.line }
+
+// bySignal is the end by a signal.
+func bySignal(sig os.Signal) *exit {
+	number, _ := sig.(syscall.Signal)
+	return &exit{128 + int(number), ""}
+}
+
+func (l *lock) run(ctx context.Context) (int, error) {
 	signal.Notify(l.signals, passedOn...)
 	defer signal.Stop(l.signals)
 	l.target.by = cmp.Or(l.meta, l.describe())
 	if l.quiet {
 		l.errs = io.Discard
 	}
-	lines := newAside(l.errs)
-	defer lines.end() // after the locks are released
-	l.errs = lines
-	c, err := l.target.connect()
-	if err != nil {
-		return l.failure(err)
+	err := l.acquire(ctx)
+	if err == nil {
+		work := l.runCommand
+		if l.command == nil {
+			work = l.untilInputEnds
+		}
+		err = l.release(ctx, work())
 	}
-	defer c.close()
-	l.locker = c.locker
-	if err = l.acquire(ctx); err != nil {
-		return l.failure(err)
+	if l.conn != nil {
+		l.conn.close()
 	}
-	work := l.runCommand
-	if l.command == nil {
-		work = l.untilInputEnds
+	ended, ok := errors.AsType[*exit](err)
+	if ok && ended.line != "" {
+		l.say("%s", ended.line)
 	}
-	return l.release(ctx, work()), nil
+	if l.printed != nil {
+		<-l.printed
+	}
+	switch {
+	case ok:
+		return ended.status, nil
+	case err != nil && l.quiet && !errors.Is(err, rwlock.ErrOption):
+		return statusNoAnswer, nil
+	}
+	return statusOK, err
 }
 
 // describe names this holder. The arguments of the command stay out: they may hold secrets, and inspect shows the text.
@@ -145,76 +174,31 @@ func (l *lock) describe() string {
 	return text
 }
 
-// failure prints why the locks were not taken, and returns the exit status.
-func (l *lock) failure(err error) (int, error) {
-	held, isHeld := errors.AsType[*rwlock.AcquireError](err)
-	ended, isEnded := errors.AsType[*signalled](err)
-	refused, isRefused := errors.AsType[*notJoined](err)
-	switch {
-	case isEnded:
-		return ended.status(), nil
-	case isRefused:
-		fmt.Fprintf(l.errs, "fencelock: %v\n", refused)
-		return statusNotJoined, nil
-	case isHeld && l.okIfHeld:
-		return statusOK, nil
-	case isHeld:
-		fmt.Fprintf(l.errs, "fencelock: %s\n", l.heldBy(held))
-		return statusHeld, nil
-	case l.quiet && !errors.Is(err, rwlock.ErrOption):
-		return statusNoAnswer, nil
-	}
-	return 0, l.target.advised(err)
-}
-
-// heldBy names the holder of a lock, and says since when it has it.
-func (l *lock) heldBy(e *rwlock.AcquireError) string {
-	ctx, cancel := context.WithTimeout(context.Background(), l.target.timeout)
-	defer cancel()
-	state, _ := l.locker.Inspect(ctx, e.Name)
-	for _, h := range state.Holders {
-		if e.Holder != nil && h.Hold == e.Holder.Hold {
-			return fmt.Sprintf("lock %s is held for %v by %s since %s, hold %s", printable(e.Name), h.Mode,
-				printable(h.Meta), brief(h.Held), h.Hold)
-		}
-	}
-	return plain(e)
-}
-
-// acquire takes the locks. A signal ends it.
+// acquire connects and takes the locks. A signal ends it.
 func (l *lock) acquire(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	taken := make(chan error, 1)
-	go func() { taken <- l.take(ctx) }()
-	for slow := time.After(2 * time.Second); ; {
-		select {
-		case err := <-taken:
-			return err
-		case <-slow:
-			fmt.Fprintf(l.errs, "fencelock: waiting for lock %s\n", printable(strings.Join(l.names, ", ")))
-		case sig := <-l.signals:
-			if !ends(sig) {
-				continue
-			}
-			ended := &signalled{sig}
-			end(ended)
-			if <-taken == nil {
-				l.release(ctx, 0)
-			}
-			return ended
+	go func() { l.over <- l.take(ctx) }()
+	err := l.await(nil, func(e event) {
+		if e.sig != nil && ends(e.sig) {
+			end(bySignal(e.sig))
 		}
+	})
+	if err = cmp.Or(context.Cause(ctx), err); err != nil {
+		_ = l.release(ctx, nil)
 	}
+	return err
 }
 
 // take joins the locks that an outer fencelock holds, and takes the rest together.
 func (l *lock) take(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			l.release(ctx, 0)
-		}
-	}()
-	locks := reentrant.New(l.locker)
+	if l.conn, err = l.target.connect(ctx); err != nil {
+		return err
+	}
+	slow := time.AfterFunc(2*time.Second, func() {
+		l.say("waiting for lock %s", printable(strings.Join(l.names, ", ")))
+	})
+	defer slow.Stop()
 	opts := []rwlock.LockOption{rwlock.WithTTL(l.ttl)}
 	for _, o := range []struct {
 		d    time.Duration
@@ -224,6 +208,7 @@ func (l *lock) take(ctx context.Context) (err error) {
 			opts = append(opts, o.with(o.d))
 		}
 	}
+	locks := reentrant.New(l.conn.locker)
 	mode, join, all := rwlock.Write, locks.TryLock, locks.LockAll
 	if l.shared {
 		mode, join = rwlock.Read, locks.TryRLock
@@ -233,45 +218,64 @@ func (l *lock) take(ctx context.Context) (err error) {
 	}
 	var wants []rwlock.Want
 	for _, name := range l.names {
-		outer := l.outerLock(name)
-		if outer == nil {
+		outer, ok := l.outer(name)
+		if !ok {
 			wants = append(wants, rwlock.Want{Name: name, Mode: mode})
 			continue
 		}
-		claim := fencing.NewContext(ctx, fencing.Fence{Resource: name, Token: outer.token, Mode: mode})
-		hold, err := join(reentrant.AsOwner(claim, outer.owner), name, opts...)
+		hold, err := outer.join(ctx, mode, join, opts)
 		if err != nil {
-			return outer.notJoined(err)
+			return l.explain(ctx, err)
 		}
 		l.holds = append(l.holds, hold)
 	}
-	if len(wants) == 0 {
-		return nil
-	}
-	taken, err := all(reentrant.WithOwner(ctx), wants, opts...)
-	if err == nil {
+	if len(wants) > 0 {
+		taken, err := all(reentrant.WithOwner(ctx), wants, opts...)
+		if err != nil {
+			return l.explain(ctx, err)
+		}
 		l.holds = append(l.holds, taken.Holds()...)
 	}
-	return err
+	return nil
 }
 
-// release gives the locks back, and returns the exit status: statusLost in place of status if a lock was lost.
-func (l *lock) release(ctx context.Context, status int) int {
+// explain names the holder of a lock that was not taken, and says since when it has it.
+func (l *lock) explain(ctx context.Context, err error) error {
+	held, ok := errors.AsType[*rwlock.AcquireError](err)
+	if !ok {
+		return err
+	}
+	if l.okIfHeld {
+		return &exit{statusOK, ""}
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.target.timeout)
+	defer cancel()
+	state, _ := l.conn.locker.Inspect(ctx, held.Name)
+	for _, h := range state.Holders {
+		if held.Holder != nil && h.Hold == held.Holder.Hold {
+			return &exit{statusHeld, fmt.Sprintf("lock %s is held for %v by %s since %s, hold %s", printable(held.Name), h.Mode,
+				printable(h.Meta), brief(h.Held), h.Hold)}
+		}
+	}
+	return &exit{statusHeld, plain(held)}
+}
+
+// release gives the locks back. It returns end, or a loss of a lock in place of it.
+func (l *lock) release(ctx context.Context, end error) error {
 	for _, hold := range l.holds {
 		switch err := hold.Release(ctx); {
 		case errors.Is(err, rwlock.ErrLost):
-			status = statusLost
+			end = &exit{statusLost, ""}
 			l.event("lost", hold, plain(err))
-			fmt.Fprintf(l.errs, "fencelock: %s\n", plain(err))
+			l.say("%s", plain(err))
 		case err != nil:
 			l.event("released", hold, plain(err))
-			fmt.Fprintf(l.errs, "fencelock: the lock ends with its TTL, since its release failed: %s\n", plain(err))
+			l.say("the lock ends with its TTL, since its release failed: %s", plain(err))
 		default:
 			l.event("released", hold, "")
 		}
 	}
-	l.holds = nil
-	return status
+	return end
 }
 
 // event prints a line for the program that has started this one without a command.
@@ -286,5 +290,27 @@ func (l *lock) event(what string, h *reentrant.Hold, failure string) {
 		Owner string `json:"owner"`
 		Error string `json:"error,omitempty"`
 	}{what, h.Lease().Name(), h.Token().String(), h.Lease().Owner(), failure})
-	fmt.Fprintf(l.out, "%s\n", text)
+	l.print(l.out, string(text)+"\n")
+}
+
+func (l *lock) say(format string, args ...any) {
+	l.print(l.errs, fmt.Sprintf("fencelock: "+format+"\n", args...))
+}
+
+// print writes a line after those before it, and does not wait for that. The output may be a pipe that no process
+// reads, or a terminal that Ctrl-S stops: the command is ended in time, and the locks are released, all the same.
+func (l *lock) print(w io.Writer, line string) {
+	l.printing.Lock()
+	defer l.printing.Unlock()
+	before, printed := l.printed, make(chan struct{})
+	l.printed = printed
+	go func() {
+		defer close(printed)
+		if before != nil {
+			<-before
+		}
+		if _, err := io.WriteString(w, line); err != nil && w == l.out {
+			l.end(&exit{statusNoAnswer, fmt.Sprintf("standard output: %v", err)})
+		}
+	}()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,89 +13,80 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// outerLock is a lock that an outer fencelock holds, as the environment says.
-type outerLock struct {
-	name  string
-	token fencing.Token
-	owner reentrant.Owner
-}
+// variables are those of one lock that an outer fencelock holds.
+type variables struct{ name, token, owner string }
 
-// The variables of a lock. With several locks their names end with _1 and so on, and the first lock has both forms.
+// The names of the variables. With several locks they end with _1 and so on, and the first lock has both forms.
 const variableOf, tokenOf, ownerOf = "FENCELOCK_NAME", "FENCELOCK_TOKEN", "FENCELOCK_OWNER"
-
-// outerLocks reads the locks from the environment.
-func outerLocks(getenv func(string) string) (locks []outerLock, err error) {
-	for i, end := 0, ""; getenv(variableOf+end) != ""; {
-		o := outerLock{name: getenv(variableOf + end)}
-		if o.token, err = fencing.ParseToken(getenv(tokenOf + end)); err != nil {
-			return nil, fmt.Errorf("%s: %w", tokenOf+end, err)
-		}
-		if o.owner, err = reentrant.ParseOwner(getenv(ownerOf + end)); err != nil {
-			return nil, fmt.Errorf("%s: %s", ownerOf+end, plain(err))
-		}
-		locks = append(locks, o)
-		i++
-		end = fmt.Sprintf("_%d", i)
-	}
-	return locks, nil
-}
 
 // ofLocks matches the variables of locks in an environment, and no other one of the user, as FENCELOCK_NAMESPACE.
 var ofLocks = regexp.MustCompile(`^(` + variableOf + `|` + tokenOf + `|` + ownerOf + `)(_\d+)?=`)
 
-func (l *lock) outerLock(name string) *outerLock {
-	if i := slices.IndexFunc(l.outer, func(o outerLock) bool { return o.name == name }); i >= 0 {
-		return &l.outer[i]
+// outerLocks reads the locks of outer fencelocks from the environment.
+func (l *lock) outerLocks() (locks []variables) {
+	for end := ""; l.getenv(variableOf+end) != ""; end = fmt.Sprintf("_%d", len(locks)) {
+		locks = append(locks, variables{l.getenv(variableOf + end), l.getenv(tokenOf + end), l.getenv(ownerOf + end)})
 	}
-	return nil
+	return locks
+}
+
+func (l *lock) outer(name string) (variables, bool) {
+	for _, v := range l.outerLocks() {
+		if v.name == name {
+			return v, true
+		}
+	}
+	return variables{}, false
 }
 
 // environment returns the variables of the command: with the locks of this call, and after them the outer locks.
 func (l *lock) environment() []string {
-	var locks []outerLock
-	add := func(o outerLock) {
-		if !slices.ContainsFunc(locks, func(other outerLock) bool { return other.name == o.name }) {
+	var locks []variables
+	for _, h := range l.holds {
+		locks = append(locks, variables{h.Lease().Name(), h.Token().String(), h.Lease().Owner()})
+	}
+	for _, o := range l.outerLocks() {
+		if !slices.ContainsFunc(locks, func(v variables) bool { return v.name == o.name }) {
 			locks = append(locks, o)
 		}
 	}
-	for _, h := range l.holds {
-		owner, _ := reentrant.ParseOwner(h.Lease().Owner())
-		add(outerLock{h.Lease().Name(), h.Token(), owner})
-	}
-	for _, o := range l.outer {
-		add(o)
-	}
 	env := slices.DeleteFunc(os.Environ(), ofLocks.MatchString)
-	set := func(end string, o outerLock) {
-		env = append(env, variableOf+end+"="+o.name, tokenOf+end+"="+o.token.String(), ownerOf+end+"="+o.owner.String())
-	}
-	set("", locks[0])
-	for i, o := range locks {
-		if len(locks) > 1 {
-			set(fmt.Sprintf("_%d", i+1), o)
+	for i, v := range append(locks[:1:1], locks...) {
+		end := fmt.Sprintf("_%d", i)
+		if i == 0 {
+			end = ""
+		}
+		if i == 0 || len(locks) > 1 {
+			env = append(env, variableOf+end+"="+v.name, tokenOf+end+"="+v.token, ownerOf+end+"="+v.owner)
 		}
 	}
 	return env
 }
 
-// notJoined is a lock of an outer fencelock that this one cannot join.
-type notJoined struct {
-	outerLock
-	cause string
-}
-
-func (e *notJoined) Error() string {
-	return fmt.Sprintf("lock %s with token %v, which FENCELOCK_NAME and FENCELOCK_TOKEN name, %s", printable(e.name),
-		e.token, e.cause)
-}
-
-// notJoined says why a lock was not joined. A server that does not answer is no such failure.
-func (o *outerLock) notJoined(err error) error {
+// join takes the lock together with the outer fencelock. A server that does not answer is no exit.
+func (v variables) join(
+	ctx context.Context, mode rwlock.Mode,
+	try func(context.Context, string, ...rwlock.LockOption) (*reentrant.Hold, error), opts []rwlock.LockOption,
+) (*reentrant.Hold, error) {
+	token, err := fencing.ParseToken(v.token)
+	if err != nil {
+		return nil, &exit{statusWrong, fmt.Sprintf("%s of lock %s: %v", tokenOf, printable(v.name), err)}
+	}
+	owner, err := reentrant.ParseOwner(v.owner)
+	if err != nil {
+		return nil, &exit{statusWrong, fmt.Sprintf("%s of lock %s: %s", ownerOf, printable(v.name), plain(err))}
+	}
+	claim := fencing.NewContext(ctx, fencing.Fence{Resource: v.name, Token: token, Mode: mode})
+	hold, err := try(reentrant.AsOwner(claim, owner), v.name, opts...)
+	cause := ""
 	switch {
 	case errors.Is(err, rwlock.ErrLost):
-		return &notJoined{*o, "is not held: it was lost, its fencelock has ended, or -addr or -keys is another one here"}
+		cause = "is not held: it was lost, its fencelock has ended, or -addr or -keys is another one here"
 	case errors.Is(err, rwlock.ErrUpgrade):
-		return &notJoined{*o, "is held for reading (-shared), and is not to be had for writing inside"}
+		cause = "is held for reading (-shared), and is not to be had for writing inside"
+	default:
+		return hold, err
 	}
-	return err
+	return nil, &exit{statusNotJoined, fmt.Sprintf("lock %s with token %v, which %s and %s name, %s", printable(v.name),
+		token, variableOf, tokenOf, cause)}
 }

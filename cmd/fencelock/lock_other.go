@@ -3,39 +3,32 @@
 package main
 
 import (
-	"io"
 	"os"
 	"os/exec"
 	"syscall"
 )
 
 // passedOn are the signals that end the command.
-var passedOn = []os.Signal{os.Interrupt}
-
-// group is the command alone: what it has started goes on when it is ended, since this system has no process groups.
-type group struct {
-	terminal bool
-	leader   *os.Process
-	status   int
-	errs     io.Writer
-}
-
-func (l *lock) goOn() {}
-
-func (l *lock) goOnWriting() {}
+var passedOn, alsoWhileItRuns = []os.Signal{os.Interrupt}, []os.Signal{os.Interrupt}
 
 func ends(os.Signal) bool { return true }
 
-func ownTerminal() bool { return false }
+// group is the command alone: what it has started goes on when it is ended, since this system has no process groups and
+// no other signal.
+type group struct {
+	*lock
+	leader *os.Process
+}
+
+func newGroup(l *lock) *group { return &group{lock: l} }
 
 func (g *group) attributes() *syscall.SysProcAttr { return nil }
 
-// signal ends the command: this system has no other signal.
-func (g *group) signal(os.Signal) { _ = g.leader.Kill() }
+func (g *group) pass(os.Signal) { g.kill() }
 
-func (g *group) kill() { g.signal(nil) }
+func (g *group) terminate() { g.kill() }
 
-func (g *group) lookBelow() {}
+func (g *group) kill() { _ = g.leader.Kill() }
 
 func (g *group) giveBackTerminal() {}
 

@@ -59,6 +59,28 @@ func TestLockEndsItsCommandWithoutAReader(t *testing.T) {
 	}
 }
 
+// Another program learns from the events that it has the lock. Where they cannot be written, it does not hold the lock
+// on.
+func TestLockWithoutItsOutput(t *testing.T) {
+	t.Parallel()
+	server := testredis.StartBinary(t, binary(t))
+	read, closed, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, read.Close())
+	full := expect.NoError(os.OpenFile("/dev/full", os.O_WRONLY, 0)).In(t)
+	for says, out := range map[string]*os.File{"broken pipe": closed, "no space left": full} {
+		p := asProcess(t, urlOf(server), "lock", patience, "orders")
+		p.cmd.Stdout = out
+		expect.NoError(p.cmd.StdinPipe()).In(t)
+		p.start()
+		require.Equal(t, statusNoAnswer, p.status())
+		require.Contains(t, p.errs.String(), "standard output: ")
+		require.Contains(t, p.errs.String(), says)
+		require.NoError(t, out.Close())
+		require.Equal(t, statusOK, startLock(t, urlOf(server), "-try", "orders", "--", "true").status())
+	}
+}
+
 // fill writes to a pipe until it is full.
 func fill(t *testing.T, w *os.File) {
 	t.Helper()
@@ -111,11 +133,13 @@ func TestLockSeesALossBeforeItGoesOn(t *testing.T) {
 	<-h.Context(t.Context()).Done()
 	const often = 30 // Go chooses at random among the channels that are ready
 	for range often {
-		l := &lock{signals: make(chan os.Signal, 1), holds: []*reentrant.Hold{h}, ttl: time.Second}
+		l := &lock{signals: make(chan os.Signal, 1), over: make(chan error, 1), ttl: time.Second}
 		l.signals <- syscall.SIGCONT
-		for e := range l.events(nil) {
-			require.Nil(t, e.sig)
-			break
-		}
+		var first []event
+		require.NoError(t, l.await([]*reentrant.Hold{h}, func(e event) {
+			first = append(first, e)
+			l.end(nil)
+		}))
+		require.Nil(t, first[0].sig)
 	}
 }

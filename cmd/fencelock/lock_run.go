@@ -1,155 +1,145 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
-	"syscall"
 	"time"
 
 	"github.com/seed74116694/fencelock/reentrant"
+	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// signalled is the end by a signal.
-type signalled struct{ sig os.Signal }
-
-func (e *signalled) Error() string { return e.sig.String() }
-
-func (e *signalled) status() int {
-	number, _ := e.sig.(syscall.Signal)
-	return 128 + int(number)
-}
-
-// runCommand runs the command under the locks, and returns its exit status.
-func (l *lock) runCommand() int {
+// runCommand runs the command under the locks, and returns its exit.
+func (l *lock) runCommand() error {
 	cmd := exec.Command(l.command[0], l.command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, l.environment()
-	g := &group{terminal: ownTerminal(), errs: l.errs}
-	cmd.SysProcAttr = g.attributes()
-	l.goOn()
-	ended, err := g.start(cmd)
-	if err != nil {
-		fmt.Fprintf(l.errs, "fencelock: %v\n", err)
+	signal.Notify(l.signals, alsoWhileItRuns...)
+	g := newGroup(l)
+	if err := g.start(cmd); err != nil {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			return 127
+			return &exit{127, err.Error()}
 		}
-		return 126
+		return &exit{126, err.Error()}
 	}
-	l.goOnWriting()
 	spared := true // it was not ended because of its locks
-	for e := range l.events(ended) {
-		spared = spared && e.sig != nil
+	end := l.await(l.holds, func(e event) {
 		switch {
 		case e.sig != nil:
-			g.signal(e.sig)
+			g.pass(e.sig)
+			return
 		case e.atRisk != nil:
-			fmt.Fprintf(l.errs, "fencelock: lock %s is not renewed, and ends in %s: the command is told to end\n",
-				printable(e.atRisk.Lease().Name()), brief(time.Until(e.atRisk.Lease().Deadline())))
-			g.lookBelow()
-			g.signal(syscall.SIGTERM)
+			l.say("lock %s %s, and ends in %s: the command is told to end", printable(e.atRisk.Lease().Name()), e.why,
+				brief(e.left))
+			g.terminate()
 		default:
-			g.lookBelow()
 			g.kill()
 		}
-	}
+		spared = false
+	})
 	g.giveBackTerminal()
-	if spared {
-		return g.status
+	if !spared {
+		g.kill() // what the command has started, and has not ended with it
+		end = &exit{statusLost, ""}
 	}
-	g.kill() // what the command has started, and has not ended with it
-	return statusLost
+	return end
 }
 
-// start starts the command, and returns a channel that is closed when it has ended. The thread that starts it stays
-// until then: the kernel ends the command when that thread ends.
-func (g *group) start(cmd *exec.Cmd) (<-chan struct{}, error) {
-	started, ended := make(chan error), make(chan struct{})
+// start starts the command. The thread that starts it stays until its end: the kernel ends the command when that thread
+// ends.
+func (g *group) start(cmd *exec.Cmd) error {
+	started := make(chan error)
+	cmd.SysProcAttr = g.attributes()
 	go func() {
 		runtime.LockOSThread()
 		err := cmd.Start()
 		g.leader = cmd.Process
 		started <- err
 		if err == nil {
-			g.status = g.wait(cmd)
-			close(ended)
+			g.end(&exit{g.wait(cmd), ""})
 		}
 	}()
-	return ended, <-started
+	return <-started
 }
 
 // untilInputEnds holds the locks for the program that has started this one.
-func (l *lock) untilInputEnds() int {
+func (l *lock) untilInputEnds() error {
 	for _, hold := range l.holds {
 		l.event("granted", hold, "")
 	}
-	ended := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		close(ended)
+		l.end(nil)
 	}()
-	for e := range l.events(ended) {
+	return l.await(l.holds, func(e event) {
 		switch {
 		case e.atRisk != nil:
-			l.event("at risk", e.atRisk, "")
+			l.event("at risk", e.atRisk, e.why)
 		case e.sig == nil:
-			return 0 // the release reports the loss
+			l.end(nil) // the release reports the loss
 		case ends(e.sig):
-			return (&signalled{e.sig}).status()
+			l.end(bySignal(e.sig))
 		}
+	})
+}
+
+// end has await return this, or what was said before.
+func (l *lock) end(err error) {
+	select {
+	case l.over <- err:
+	default:
 	}
-	return 0
 }
 
 // event is a signal, a lock that is at risk, or, with neither, the end of a lock.
 type event struct {
 	sig    os.Signal
 	atRisk *reentrant.Hold
+	why    string        // it is at risk
+	left   time.Duration // until it ends
 }
 
-// events yields what happens until ended is closed.
-func (l *lock) events(ended <-chan struct{}) iter.Seq[event] {
-	return func(yield func(event) bool) {
-		ctx := context.Background()
-		watched := make([]*watch, len(l.holds))
-		for i, hold := range l.holds {
-			ctx = hold.Context(ctx) // ends with the first of them
-			watched[i] = &watch{Hold: hold, ttl: l.ttl}
+// await has each event handled until there is an end, and returns that.
+func (l *lock) await(holds []*reentrant.Hold, handle func(event)) error {
+	ctx := context.Background()
+	watched := make([]*watch, len(holds))
+	for i, hold := range holds {
+		ctx = hold.Context(ctx) // ends with the first of them
+		watched[i] = &watch{Hold: hold, ttl: l.ttl}
+	}
+	lost, timer := ctx.Done(), time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var sig os.Signal
+		select {
+		case err := <-l.over:
+			return err
+		case sig = <-l.signals: // SIGCONT may come after a time in which the lease ended: it goes last
+		case <-lost:
+			lost = nil
+		case <-timer.C:
 		}
-		lost, timer := ctx.Done(), time.NewTimer(0)
-		defer timer.Stop()
-		for {
-			var sig os.Signal
-			select {
-			case <-ended:
-				return
-			case sig = <-l.signals: // SIGCONT may come after a time in which the lease ended: it goes last
-			case <-lost:
-				lost = nil
-			case <-timer.C:
+		next := time.Hour
+		for _, w := range watched {
+			again, why := w.look()
+			if next = min(next, again); why != "" {
+				handle(event{atRisk: w.Hold, why: why, left: time.Until(w.seen)})
 			}
-			next := time.Hour
-			for _, w := range watched {
-				left, atRisk := w.look()
-				if next = min(next, left); atRisk && !yield(event{atRisk: w.Hold}) {
-					return
-				}
-			}
-			if next <= 0 {
-				if next = time.Hour; !yield(event{}) { // once: nothing is left to be done then
-					return
-				}
-			}
-			if sig != nil && !yield(event{sig: sig}) {
-				return
-			}
-			timer.Reset(next)
 		}
+		if next <= 0 {
+			next = time.Hour // nothing is left to be done then
+			handle(event{})
+		}
+		if sig != nil {
+			handle(event{sig: sig})
+		}
+		timer.Reset(next)
 	}
 }
 
@@ -158,26 +148,35 @@ type watch struct {
 	*reentrant.Hold
 	ttl   time.Duration
 	seen  time.Time     // the deadline, as last seen
-	third time.Duration // at risk when this is left; 0 after it was reported
+	third time.Duration // at risk when this is left
 	spare time.Duration // over when this is left, in time to end a process group
+	told  bool          // it was at risk, and was not renewed since
 }
 
-// look returns in how long to look again, 0 if the lease is over or about to be, and whether it has become at risk.
-func (w *watch) look() (next time.Duration, atRisk bool) {
-	deadline := w.Lease().Deadline()
-	left := time.Until(deadline)
-	if deadline.After(w.seen) {
-		if w.third = w.ttl / 3; w.seen.IsZero() { // a hand-off is short until its first renewal
-			w.third = min(w.ttl, left) / 3
-		}
-		w.seen, w.spare = deadline, min(w.third/4, time.Second/2)
-	}
+// look returns in how long to look again, 0 if the lease is over or about to be, and why it has become at risk, or "".
+func (w *watch) look() (next time.Duration, why string) {
+	err, deadline := w.Lease().Err(), w.Lease().Deadline()
+	by, broken := errors.AsType[*rwlock.BrokenError](err)
 	switch {
-	case w.Lease().Err() != nil || left <= w.spare:
-		return 0, false
-	case left > w.third:
-		return left - max(w.third, w.spare), false
+	case broken && !by.Now: // the servers keep it until the deadline that it had
+		why = "was " + plain(by)
+	case err != nil:
+		return 0, ""
+	case deadline.Sub(w.seen) > time.Millisecond:
+		if w.third = w.ttl / 3; w.seen.IsZero() { // a hand-off is short until its first renewal
+			w.third = min(w.ttl, time.Until(deadline)) / 3
+		}
+		w.seen, w.spare, w.told = deadline, min(w.third/4, time.Second/2), false
 	}
-	w.third = 0
-	return left - w.spare, true
+	left := time.Until(w.seen)
+	switch {
+	case left <= w.spare:
+		return 0, ""
+	case w.told:
+		return left - w.spare, ""
+	case why == "" && left > w.third:
+		return min(left-w.third, w.third), ""
+	}
+	w.told = true
+	return left - w.spare, cmp.Or(why, "is not renewed")
 }

@@ -56,6 +56,24 @@ func TestLockOnATerminal(t *testing.T) {
 			[]string{"more\n"},
 			[]string{"", "got more\r\nstatus 0"},
 		},
+		"a pager that asks": {
+			`set -m; L eight -- sh -c 'echo runs; sleep 0.1' | ` +
+				`(read -r line; echo asks; read -r answer </dev/tty; echo the pager got $answer); echo status $?`,
+			[]string{"more\n"},
+			[]string{"asks", "the pager got more\r\nstatus 0"},
+		},
+		"a command that asks, between pipes": {
+			`set -m; echo input | L nine -- sh -c 'read -r x; echo asks >/dev/tty; read -r y </dev/tty; echo got $x $y' | ` +
+				`(cat; echo asks again; read -r z </dev/tty; echo then $z); echo status $?`,
+			[]string{"more\n", "last\n"},
+			[]string{"asks", "got input more\r\nasks again", "then last\r\nstatus 0"},
+		},
+		"a command that asks beside a pager that asks": {
+			`set -m; L ten -- sh -c 'read -r y </dev/tty; echo and the command' | ` + // in any order
+				`(echo asks; read -r z </dev/tty; echo the pager; cat); echo status $?`,
+			[]string{"more\n", "last\n"},
+			[]string{"asks", "", "the pager\r\nand the command\r\nstatus 0"},
+		},
 		"a line on a terminal that stops writers in the background": {
 			`set -m; stty tostop; L -ttl 2s -max-hold 1s seven -- sh -c "trap '' TERM; echo runs; ` + until +
 				`"; echo status $?`,
@@ -86,7 +104,7 @@ func TestLockOnATerminal(t *testing.T) {
 			})
 			says := func(text string) {
 				so := func() bool { return strings.Contains(out.String(), text) }
-				require.Eventually(t, so, testkit.Patience, time.Millisecond, "%q in %q", text, out.String())
+				require.Eventually(t, so, testkit.Patience, time.Millisecond, "%q in %s", text, &out)
 			}
 			for i, typed := range c.typed {
 				says(c.says[i])

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -243,6 +244,60 @@ func TestLockEndsItsCommandAfterALoss(t *testing.T) {
 			require.Regexp(t, c.says, p.errs.String())
 		})
 	}
+}
+
+// A break that waits has the command told at once, and waits until it has ended: here long before the end of the TTL.
+func TestLockIsBroken(t *testing.T) {
+	t.Parallel()
+	for name, words := range map[string][]string{
+		"command":   shell(`trap 'echo told; sleep 0.3; echo has ended; exit 0' TERM; ` + until),
+		"coprocess": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.StartBinary(t, binary(t))
+			l := application(t, server.Option())
+			first := hold(t, l, "orders")
+			p := asProcess(t, urlOf(server), append([]string{"lock", patience, "-ttl", "1h", "orders"}, words...)...)
+			in := expect.NoError(p.cmd.StdinPipe()).In(t)
+			p.start()
+			untilSeen(t, l, "orders", func(s rwlock.State) bool { return len(s.Waiters) == 1 })
+			require.NoError(t, first.Release(t.Context())) // it has waited, so it is told by a message
+			untilSeen(t, l, "orders", func(s rwlock.State) bool {
+				return len(s.Holders) == 1 && s.Holders[0].Remaining > 30*time.Minute
+			})
+			id := expect.NoError(l.Inspect(t.Context(), "orders")).In(t).Holders[0].Hold
+			if words == nil {
+				go func() { // the program ends its work, and with it the lock
+					defer func() { _ = in.Close() }()
+					p.says(`"event":"at risk","name":"orders"`)
+					p.says(`was broken by`)
+				}()
+			} else {
+				p.says("runs")
+			}
+			require.NoError(t, l.Break(t.Context(), "orders", id, "wrong version"))
+			if words == nil {
+				require.Contains(t, p.out.String(), "at risk")
+			} else {
+				require.Contains(t, p.out.String(), "has ended")
+			}
+			require.Equal(t, statusLost, p.status())
+			require.Regexp(t, "wrong version", p.errs.String()+p.out.String())
+		})
+	}
+}
+
+// A server that accepts connections and does not answer keeps nobody from ending it.
+func TestLockEndsWhileItConnects(t *testing.T) {
+	t.Parallel()
+	listener := expect.NoError(net.Listen("tcp", "127.0.0.1:0")).In(t)
+	defer func() { _ = listener.Close() }()
+	p := startLock(t, "redis://"+listener.Addr().String(), "orders", "--", "true")
+	conn := expect.NoError(listener.Accept()).In(t)
+	defer func() { _ = conn.Close() }()
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, 128+15, p.status(), "%s", &p.errs)
 }
 
 // A failover that loses nothing is survived: the lock is renewed on the new master.

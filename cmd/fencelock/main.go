@@ -67,19 +67,21 @@ type command struct {
 	help                   string // what -h says after the flags
 }
 
+const statusHelp = "\nThe exit status is 0; 2 if the command line is wrong; 1 if a server does not answer or refuses"
+
 var commands = []command{
 	{name: "list", about: "the locks in use: their holders, since when, and how many wait", define: defineList},
 	{
-		name: "inspect", arguments: "NAME", define: defineInspect,
+		name: "inspect", arguments: "NAME", define: defineInspect, help: statusHelp + "; 3 if the lock is free\n",
 		about: "one lock: its holders, its waiters in order, and each master's own view",
 	},
 	{
-		name: "stuck", arguments: "NAME", define: defineStuck,
+		name: "stuck", arguments: "NAME", define: defineStuck, help: statusHelp + "; 3 if the lock is free\n",
 		about: "whether the holders of a lock still renew it, and what to do; it takes up to a TTL",
 	},
 	{name: "watch", arguments: "NAME", about: "one lock: a line for each change", define: defineWatch},
 	{
-		name: "break", arguments: "NAME", define: defineBreak,
+		name: "break", arguments: "NAME", define: defineBreak, help: statusHelp + "; 3 if the hold is gone\n",
 		about: "takes the lock away from a holder or a waiter, and waits until it is gone",
 	},
 	{
@@ -90,7 +92,10 @@ var commands = []command{
 		name: "found", define: defineFound,
 		about: "makes new masters of a quorum a set, whose first lock is granted at once",
 	},
-	{name: "doctor", about: "checks each server, and says what to do about what it finds", define: defineDoctor},
+	{
+		name: "doctor", define: defineDoctor, help: statusHelp + ", or it has found an error; 3 if it has found warnings\n",
+		about: "checks each server, and says what to do about what it finds",
+	},
 	{name: "serve", about: "a page about the locks in use, for a browser on this machine", define: defineServe},
 }
 

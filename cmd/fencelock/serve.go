@@ -19,7 +19,7 @@ func defineServe(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 			"and it breaks holds on loopback only")
 	return func(ctx context.Context, s *session) (int, error) {
 		s.target.by = userAtHost()
-		c, err := s.target.connect()
+		c, err := s.target.connect(ctx)
 		if err != nil {
 			return 0, err
 		}

@@ -14,7 +14,7 @@ import (
 // passed. So at least two thirds are left of a live one, and half of what is left passes until the next renewal.
 func defineStuck(*flag.FlagSet) func(context.Context, *session) (int, error) {
 	return func(ctx context.Context, s *session) (int, error) {
-		c, err := s.target.connect()
+		c, err := s.target.connect(ctx)
 		if err != nil {
 			return 0, err
 		}

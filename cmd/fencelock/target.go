@@ -244,8 +244,30 @@ type connection struct {
 	failed  []error // by master: why it does not answer; nil if it does
 }
 
-// connect dials the masters. It succeeds with one of several that answers.
-func (t *target) connect() (*connection, error) {
+// connect is dial that ctx ends, also while a server hangs.
+func (t *target) connect(ctx context.Context) (c *connection, err error) {
+	dialed := make(chan func())
+	go func() {
+		own, failure := t.dial()
+		select {
+		case dialed <- func() { c, err = own, failure }:
+		case <-ctx.Done():
+			if own != nil {
+				own.close()
+			}
+		}
+	}()
+	select {
+	case result := <-dialed:
+		result()
+		return c, err
+	case <-ctx.Done():
+		return nil, errs.Cause(ctx)
+	}
+}
+
+// dial dials the masters. It succeeds with one of several that answers.
+func (t *target) dial() (*connection, error) {
 	option, err := t.option()
 	if err != nil {
 		return nil, err

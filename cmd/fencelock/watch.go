@@ -20,7 +20,7 @@ func defineWatch(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 			fmt.Fprintln(s.errs, "fencelock watch: -every must be positive, and -for not negative")
 			return 0, errUsage
 		}
-		c, err := s.target.connect()
+		c, err := s.target.connect(ctx)
 		if err != nil {
 			return 0, err
 		}
