@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -216,14 +217,14 @@ func (l *lock) take(ctx context.Context) (err error) {
 	if l.try {
 		all = locks.TryLockAll
 	}
-	var wants []rwlock.Want
+	outer, wants := l.outerLocks(), []rwlock.Want(nil)
 	for _, name := range l.names {
-		outer, ok := l.outer(name)
-		if !ok {
+		i := slices.IndexFunc(outer, func(v variables) bool { return v.name == name })
+		if i < 0 {
 			wants = append(wants, rwlock.Want{Name: name, Mode: mode})
 			continue
 		}
-		hold, err := outer.join(ctx, mode, join, opts)
+		hold, err := outer[i].join(ctx, mode, join, opts)
 		if err != nil {
 			return l.explain(ctx, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/reentrant"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -28,15 +29,6 @@ func (l *lock) outerLocks() (locks []variables) {
 		locks = append(locks, variables{l.getenv(variableOf + end), l.getenv(tokenOf + end), l.getenv(ownerOf + end)})
 	}
 	return locks
-}
-
-func (l *lock) outer(name string) (variables, bool) {
-	for _, v := range l.outerLocks() {
-		if v.name == name {
-			return v, true
-		}
-	}
-	return variables{}, false
 }
 
 // environment returns the variables of the command: with the locks of this call, and after them the outer locks.
@@ -68,13 +60,10 @@ func (v variables) join(
 	ctx context.Context, mode rwlock.Mode,
 	try func(context.Context, string, ...rwlock.LockOption) (*reentrant.Hold, error), opts []rwlock.LockOption,
 ) (*reentrant.Hold, error) {
-	token, err := fencing.ParseToken(v.token)
-	if err != nil {
-		return nil, &exit{statusWrong, fmt.Sprintf("%s of lock %s: %v", tokenOf, printable(v.name), err)}
-	}
-	owner, err := reentrant.ParseOwner(v.owner)
-	if err != nil {
-		return nil, &exit{statusWrong, fmt.Sprintf("%s of lock %s: %s", ownerOf, printable(v.name), plain(err))}
+	token, noToken := fencing.ParseToken(v.token)
+	owner, noOwner := reentrant.ParseOwner(v.owner)
+	if err := errs.Join(noToken, noOwner); err != nil {
+		return nil, &exit{statusWrong, fmt.Sprintf("%s or %s of %s: %s", tokenOf, ownerOf, printable(v.name), plain(err))}
 	}
 	claim := fencing.NewContext(ctx, fencing.Fence{Resource: v.name, Token: token, Mode: mode})
 	hold, err := try(reentrant.AsOwner(claim, owner), v.name, opts...)

@@ -36,7 +36,7 @@ func (l *lock) runCommand() error {
 			return
 		case e.atRisk != nil:
 			l.say("lock %s %s, and ends in %s: the command is told to end", printable(e.atRisk.Lease().Name()), e.why,
-				brief(e.left))
+				brief(time.Until(e.atRisk.seen)))
 			g.terminate()
 		default:
 			g.kill()
@@ -80,7 +80,7 @@ func (l *lock) untilInputEnds() error {
 	return l.await(l.holds, func(e event) {
 		switch {
 		case e.atRisk != nil:
-			l.event("at risk", e.atRisk, e.why)
+			l.event("at risk", e.atRisk.Hold, e.why)
 		case e.sig == nil:
 			l.end(nil) // the release reports the loss
 		case ends(e.sig):
@@ -100,9 +100,8 @@ func (l *lock) end(err error) {
 // event is a signal, a lock that is at risk, or, with neither, the end of a lock.
 type event struct {
 	sig    os.Signal
-	atRisk *reentrant.Hold
-	why    string        // it is at risk
-	left   time.Duration // until it ends
+	atRisk *watch
+	why    string // it is at risk
 }
 
 // await has each event handled until there is an end, and returns that.
@@ -129,7 +128,7 @@ func (l *lock) await(holds []*reentrant.Hold, handle func(event)) error {
 		for _, w := range watched {
 			again, why := w.look()
 			if next = min(next, again); why != "" {
-				handle(event{atRisk: w.Hold, why: why, left: time.Until(w.seen)})
+				handle(event{atRisk: w, why: why})
 			}
 		}
 		if next <= 0 {
