@@ -69,10 +69,10 @@ func TestLockOnATerminal(t *testing.T) {
 			[]string{"asks", "got input more\r\nasks again", "then last\r\nstatus 0"},
 		},
 		"a command that asks beside a pager that asks": {
-			`set -m; L ten -- sh -c 'read -r y </dev/tty; echo and the command' | ` + // in any order
-				`(echo asks; read -r z </dev/tty; echo the pager; cat); echo status $?`,
-			[]string{"more\n", "last\n"},
-			[]string{"asks", "", "the pager\r\nand the command\r\nstatus 0"},
+			`set -m; L ten -- sh -c 'read -r x </dev/tty; echo line; read -r y </dev/tty; sleep 0.1' | ` +
+				`(read -r line; echo asks; read -r z </dev/tty; echo the pager got $z); echo status $?`,
+			[]string{"one\n", "two\n", "three\n"},
+			[]string{"", "asks", "two", "the pager got three\r\nstatus 0"},
 		},
 		"a line on a terminal that stops writers in the background": {
 			`set -m; stty tostop; L -ttl 2s -max-hold 1s seven -- sh -c "trap '' TERM; echo runs; ` + until +
