@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -325,6 +326,52 @@ func TestEndOfTheContextClosesNoConnectionOfOthers(t *testing.T) {
 		}))
 		expect.NoError(pool.Exec(t.Context(), `SELECT pg_sleep(0.05)`)).In(t)
 	}
+}
+
+// spentContext is the context of a request that a web framework uses again: once the request is over, it panics.
+type spentContext struct {
+	context.Context
+	over atomic.Bool
+}
+
+func (c *spentContext) Value(key any) any {
+	if c.over.Load() {
+		panic("the request is over")
+	}
+	return c.Context.Value(key)
+}
+
+// asking is a tracer that asks each context for a value.
+type asking struct{}
+
+func (asking) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	_ = ctx.Value(asking{})
+	return ctx
+}
+
+func (asking) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// The transaction is over, and its connection given back, although the context of the caller panics.
+func TestTheEndDoesNotDependOnACallersContext(t *testing.T) {
+	b := newBank(t)
+	config := expect.NoError(pgxpool.ParseConfig(b.dsn)).In(t)
+	config.ConnConfig.Tracer = asking{}
+	pool := expect.NoError(pgxpool.NewWithConfig(t.Context(), config)).In(t)
+	for name, failure := range map[string]error{"commit": nil, "rollback": errors.New("failure")} {
+		parent, cancel := context.WithCancel(t.Context())
+		ctx := &spentContext{Context: parent}
+		func() {
+			defer func() { _ = recover() }()
+			_ = b.guard.Do(ctx, pool, write("a", 5), func(context.Context, pgx.Tx) error {
+				ctx.over.Store(true)
+				return failure
+			})
+		}()
+		require.Zero(t, pool.Stat().AcquiredConns(), name)
+		ctx.over.Store(false)
+		cancel()
+	}
+	pool.Close()
 }
 
 // A work that ends the transaction itself gives its connection back to the pool, whose next user keeps it.

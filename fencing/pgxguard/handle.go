@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
+	"github.com/seed74116694/fencelock/internal/ctxend"
 )
 
 // Tx runs statements: a pgx.Tx, *pgx.Conn, *pgxpool.Conn or *pgxpool.Pool.
@@ -116,7 +117,7 @@ func (t *transaction) abort() {
 func (t *transaction) unwatch() bool {
 	if !t.unwatched {
 		t.unwatched = true
-		if !t.stopWatching() {
+		if !ctxend.Stop(t.stopWatching) {
 			<-t.aborted
 		}
 	}
@@ -189,7 +190,7 @@ const rollbackLimit = 5 * time.Second
 
 func (t *transaction) Rollback(ctx context.Context) error {
 	t.unwatch()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackLimit)
+	ctx, cancel := context.WithTimeout(ctxend.Guarded(context.WithoutCancel(ctx)), rollbackLimit)
 	defer cancel()
 	return t.tx.Rollback(ctx)
 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/seed74116694/fencelock/internal/ctxend"
 )
 
 // transaction is a *sql.Tx as a Transaction.
@@ -28,7 +30,7 @@ func beginUnder(ctx context.Context, begin func(context.Context) (*sql.Tx, error
 	within, end := context.WithCancel(context.WithoutCancel(ctx))
 	abandon := context.AfterFunc(ctx, end)
 	tx, err := begin(within)
-	begun := abandon()
+	begun := ctxend.Stop(abandon)
 	if err != nil || !begun {
 		if err == nil {
 			_ = tx.Rollback()
@@ -60,7 +62,7 @@ func (t *transaction) isOver() bool {
 // unwatch keeps the context from ending the transaction. It reports whether that is over already, by the work.
 func (t *transaction) unwatch() bool {
 	if !t.unwatched {
-		t.unwatched, t.left = true, t.stopWatching()
+		t.unwatched, t.left = true, ctxend.Stop(t.stopWatching)
 	}
 	if t.left {
 		return t.isOver()
@@ -107,6 +109,6 @@ func (t *transaction) Commit(context.Context) error {
 
 func (t *transaction) Rollback(context.Context) error {
 	defer t.end()
-	t.stopWatching()
+	ctxend.Stop(t.stopWatching)
 	return t.tx.Rollback()
 }

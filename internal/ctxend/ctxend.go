@@ -112,6 +112,24 @@ func Cancel(cancel context.CancelCauseFunc, err error) {
 	cancel(err)
 }
 
+// Guarded returns a context of a caller for the end of what was held: where its Value panics, it has no value.
+func Guarded(ctx context.Context) context.Context { return guarded{ctx} }
+
+type guarded struct{ context.Context }
+
+func (g guarded) Value(key any) (value any) {
+	defer func() { _ = recover() }()
+	return g.Context.Value(key)
+}
+
+// Stop calls the function that context.AfterFunc has returned for a context of a caller, and returns its result. It
+// panics as Cancel would, only after it has stopped the call.
+func Stop(stop func() bool) (stopped bool) {
+	defer func() { _ = recover() }()
+	stopped = true
+	return stop()
+}
+
 // Context ends with its parent or with the set that it was joined to.
 type Context struct {
 	context.Context // the parent
