@@ -31,7 +31,7 @@ func TestLockOnATerminal(t *testing.T) {
 			[]string{"", "", "hello\r\nhello", "status 0"},
 		},
 		"Ctrl-C": {
-			`L two -- sh -c 'echo runs; sleep 1000'; echo status $?`,
+			`L two -- sh -c 'echo runs; exec sleep 1000'; echo status $?`, // dash may lose the signal while it forks
 			[]string{"\x03"},
 			[]string{"runs", "status 130"},
 		},
