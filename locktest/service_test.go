@@ -15,7 +15,7 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// docs/integrations.md shows this file: a service, and the tests of its use of locks.
+// docs/integrations.md names this file: a service, and the tests of its use of locks.
 
 // Locker is what this service needs of a lock. A *rwlock.Locker has it, and so have *reentrant.Locker and a fake.
 type Locker interface {

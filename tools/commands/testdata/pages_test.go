@@ -129,7 +129,7 @@ func TestSQL(t *testing.T) {
 	require.Equal(t, 2, number(t, db, `SELECT (SELECT count(*) FROM profiles) + (SELECT count(*) FROM log)`))
 }
 
-// store is every database of the page.
+// store is the database of the page.
 type store struct{ state string }
 
 func (s *store) save(_ context.Context, _ fencing.Fence, _, state string) error {
@@ -138,10 +138,6 @@ func (s *store) save(_ context.Context, _ fencing.Fence, _, state string) error 
 }
 
 func (s *store) load(context.Context, fencing.Fence, string) (string, error) { return s.state, nil }
-
-func (s *store) Paid(context.Context, string) (bool, error) { return s.state == "paid", nil }
-
-func (s *store) Pay(context.Context, fencing.Fence, string) error { s.state = "paid"; return nil }
 
 func TestIntegrations(t *testing.T) {
 	locker, client, guard := servers(t)
@@ -179,9 +175,6 @@ func TestIntegrations(t *testing.T) {
 		return nil
 	})
 
-	bank := new(store)
-	require.NoError(t, Orders{locker, bank}.Pay(t.Context(), "order:7"))
-	require.Equal(t, "paid", bank.state)
 	require.NoError(t, migrated(t.Context(), locker, context.Cause))
 }
 
