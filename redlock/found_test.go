@@ -1,6 +1,8 @@
 package redlock_test
 
 import (
+	"context"
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -108,6 +110,14 @@ func TestFoundRefusesMastersThatAreNotNew(t *testing.T) {
 	}
 	err := redlock.Found(w.Soon(time.Minute), addrs[:2])
 	require.ErrorIs(t, err, rwlock.ErrOption)
+	require.ErrorIs(t, redlock.Found(t.Context(), addrs, nil), rwlock.ErrOption)
+	late := errors.New("the deployment has ended")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(late)
+	err = redlock.Found(ctx, addrs)
+	require.ErrorIs(t, err, late)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotContains(t, err.Error(), "\n")
 	require.NoError(t, redlock.Found(w.Soon(time.Minute), addrs), "what was refused can be founded")
 }
 

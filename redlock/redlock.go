@@ -126,10 +126,7 @@ func Found(ctx context.Context, addrs []string, opts ...rwlock.Option) error {
 	}
 	s := settings.Default()
 	s.Clients = clients
-	for _, opt := range opts {
-		opt.ApplyLocker(&s)
-	}
-	if invalid := s.Check(); invalid != nil {
+	if invalid := settings.Apply(&s, opts); invalid != nil {
 		return (*rwlock.OptionError)(invalid)
 	}
 	if err := engine.Found(ctx, s.Engine()); err != nil {

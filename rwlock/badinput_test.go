@@ -115,6 +115,15 @@ func TestAcquisitionRefuses(t *testing.T) {
 	})
 }
 
+// A URL's time limit is positive: with another one no connection would ever be made.
+func TestTimeLimitsOfAURL(t *testing.T) {
+	for _, limit := range []string{"dial_timeout=-2s", "dial_timeout=0s", "write_timeout=0", "write_timeout=soon"} {
+		name, _, _ := strings.Cut(limit, "=")
+		refusedOption(t, expect.ErrorOf(rwlock.Open("redis://127.0.0.1:1?"+limit)), "Open", "addr",
+			name+" of a URL must be a positive duration, such as 2s")
+	}
+}
+
 // The limits themselves are allowed.
 func TestLimitsAreAllowed(t *testing.T) {
 	inFakeTime(t, func(w *world) {

@@ -51,18 +51,7 @@ func (l *Locker) mustBeMade() {
 func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 	s := settings.Default()
 	s.Clients = []rueidis.Client{client}
-	for _, opt := range opts {
-		if opt == nil {
-			return nil, &OptionError{"option", "nil", "must not be nil"}
-		}
-		opt.ApplyLocker(&s)
-	}
-	for _, client := range s.Clients {
-		if client == nil {
-			return nil, &OptionError{"client", "nil", "must be a client"}
-		}
-	}
-	if invalid := s.Check(); invalid != nil {
+	if invalid := settings.Apply(&s, opts); invalid != nil {
 		return nil, (*OptionError)(invalid)
 	}
 	var owned *clients

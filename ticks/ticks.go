@@ -268,8 +268,11 @@ func (t *Ticks) ask(
 		return 0, server, err
 	}
 	numbers, err := reply.AsIntSlice()
-	if err != nil || len(numbers) != 2 {
-		return 0, server, fmt.Errorf("a reply of %d numbers: %w", len(numbers), err)
+	if err == nil && len(numbers) != 2 {
+		err = fmt.Errorf("a reply of %d numbers", len(numbers))
+	}
+	if err != nil {
+		return 0, server, err
 	}
 	server = time.UnixMicro(numbers[1])
 	t.saw(server, begun)

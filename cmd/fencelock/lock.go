@@ -32,7 +32,13 @@ const (
 
 // lockStatus converts the exit status of an error: 1 and 2 may come from the command under the lock.
 func lockStatus(status int) int {
-	return map[int]int{statusOK: statusOK, statusFailed: statusNoAnswer, statusUsage: statusWrong}[status]
+	switch status {
+	case statusOK:
+		return statusOK
+	case statusUsage:
+		return statusWrong
+	}
+	return statusNoAnswer
 }
 
 const lockHelp = `

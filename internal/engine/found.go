@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/seed74116694/fencelock/internal/errs"
 )
 
 // Found makes new masters a set whose first lock is granted at once, by the word of the caller: see masterset.Found. It
@@ -12,8 +14,8 @@ func Found(ctx context.Context, cfg Config) error {
 	e := New(cfg)
 	defer e.Close()
 	err := e.masterSet.Found(ctx, func() error { return inUse(ctx, e) })
-	if err != nil && ctx.Err() != nil {
-		return errors.Join(ctx.Err(), err)
+	if cause := errs.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return errs.Join(cause, err)
 	}
 	return err
 }

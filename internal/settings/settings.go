@@ -97,6 +97,22 @@ type Invalid struct {
 	Rule   string
 }
 
+// Apply applies the options to a locker's settings. It returns what is wrong with them, or nil.
+func Apply[Option interface{ ApplyLocker(to *Locker) }](to *Locker, opts []Option) *Invalid {
+	for _, opt := range opts {
+		if any(opt) == nil {
+			return &Invalid{"option", "nil", "must not be nil"}
+		}
+		opt.ApplyLocker(to)
+	}
+	for _, client := range to.Clients {
+		if client == nil {
+			return &Invalid{"client", "nil", "must be a client"}
+		}
+	}
+	return to.Check()
+}
+
 // Refuse records a rule that an option breaks by itself. Check returns the first one.
 func (l *Lock) Refuse(option string, value any, rule string) {
 	if l.refused == nil {

@@ -216,8 +216,8 @@ func (r *urlReader) readParameters() (rule string) {
 		if !r.query.Has(name) {
 			continue
 		}
-		if *limit, err = time.ParseDuration(r.query.Get(name)); err != nil {
-			return name + " of a URL must be a duration, such as 2s"
+		if *limit, err = time.ParseDuration(r.query.Get(name)); err != nil || *limit <= 0 {
+			return name + " of a URL must be a positive duration, such as 2s"
 		}
 	}
 	if r.query.Has("skip_verify") {
