@@ -289,7 +289,7 @@ func TestARegainRevivesNoLease(t *testing.T) {
 		clock.Step(suspended)
 		other := q.Take("x", rwlock.Write)
 		w.Release(other)
-		for len(w.Inspect("x").Masters[2].Holders) == 0 {
+		for began := time.Now(); len(w.Inspect("x").Masters[2].Holders) == 0 && time.Since(began) < w.TTL; {
 			w.Pass(time.Millisecond)
 		}
 		w.Pass(time.Millisecond)

@@ -91,7 +91,7 @@ type LostError struct {
 	Reason Reason
 	// Limit is the TTL, the time limit of a hand-off until it is confirmed, or of WithMaxHold; 0 if gone or broken.
 	Limit time.Duration
-	// Err is why the masters did not renew it, or that they evict keys: *NodeErrors, joined; *BrokenError; or nil.
+	// Err is why the masters did not renew it: *NodeErrors, joined; *BrokenError; or nil.
 	Err error
 
 	handOff bool // Limit is the time limit of a hand-off
@@ -288,7 +288,7 @@ func convertError(err error) error {
 		return callError(e)
 	case *engine.Loss:
 		return &LostError{
-			Name: e.Name, Token: e.Token, Reason: Reason(e.Reason), Limit: e.Limit, Err: convertError(e.Cause()),
+			Name: e.Name, Token: e.Token, Reason: Reason(e.Reason), Limit: e.Limit, Err: convertError(e.Err),
 			handOff: e.HandOff,
 		}
 	case engine.NodeFailures:

@@ -46,8 +46,7 @@ func evicts(t *testing.T, server *testredis.Server, memory, policy string) {
 	commandOn(t, server, "CONFIG", "SET", "maxmemory", memory, "maxmemory-policy", policy)
 }
 
-// A server that evicts keys is named in the log at its first use, once, before it costs a lock. It is asked once. The
-// text of a later loss names it too; a server that does not evict is not blamed.
+// A server that evicts keys is named in the log at its first use, once, before it costs a lock. It is asked once.
 func TestAnEvictingServerIsToldAtFirstUse(t *testing.T) {
 	t.Parallel()
 	for _, binary := range testredis.Binaries() {
@@ -55,69 +54,35 @@ func TestAnEvictingServerIsToldAtFirstUse(t *testing.T) {
 		for name, c := range map[string]struct {
 			memory, policy string
 			log            string // "" for nothing
-			blamed         bool   // for a loss
 		}{
-			"what expires soon":     {"1gb", "volatile-ttl", mayEvict, true},
-			"anything":              {"1gb", "allkeys-lru", mayEvict, true},
-			"nothing":               {"1gb", "noeviction", "", false},
-			"has no limit to reach": {"0", "volatile-lru", wouldEvict, false},
-			"neither":               {"0", "noeviction", "", false},
+			"what expires soon":     {"1gb", "volatile-ttl", mayEvict},
+			"anything":              {"1gb", "allkeys-lru", mayEvict},
+			"nothing":               {"1gb", "noeviction", ""},
+			"has no limit to reach": {"0", "volatile-lru", wouldEvict},
+			"neither":               {"0", "noeviction", ""},
 		} {
 			t.Run(name, func(t *testing.T) {
 				onServer(t, server, func(w *world) {
 					evicts(t, server, c.memory, c.policy)
 					var book testkit.Log
 					p := w.Process(book.Option())
-					asked := func(n int) {
-						w.Eventually("the server is asked", func() bool { return p.Link.Calls("INFO") == n })
-						w.Settle()
-					}
 					var told []string
 					if c.log != "" {
 						told = []string{"WARN " + p.Proxies[0].Addr() + " " + c.policy}
 					}
 					for range 3 {
 						p.Section("n")
-						asked(1)
+						w.Eventually("the server is asked", func() bool { return p.Link.Calls("INFO") == 1 })
+						w.Settle()
 					}
 					w.Eventually("the log names the policy", func() bool { return len(book.Records("evict")) == len(told) })
-
-					lost := p.Take("a", rwlock.Write)
-					w.Command("DEL", "fencelock:{a}")
-					require.ErrorIs(w, lost.Renew(w.Ctx), rwlock.ErrLost)
-					asked(2)
-					released := p.Take("b", rwlock.Write)
-					w.Command("DEL", "fencelock:{b}")
-					for _, err := range []error{lost.Err(), released.Release(w.Ctx)} {
-						if !c.blamed {
-							require.NotContains(w, err.Error(), c.policy)
-							continue
-						}
-						expect.Fails(w, err, "gone: ", "maxmemory-policy is "+c.policy)
-						require.Equal(w, p.Proxies[0].Addr(), testkit.As[*rwlock.NodeError](w, err).Addr)
-					}
 					require.NoError(w, p.Close()) // the answers have been read
 					require.Equal(w, told, evicting(&book, cmp.Or(c.log, "evict")), book.String())
-					require.Equal(w, 2, p.Link.Calls("INFO"), "asked again by the second loss of a minute")
+					require.Equal(w, 1, p.Link.Calls("INFO"))
 				})
 			})
 		}
 	}
-}
-
-// Losses have the server asked again, once a minute.
-func TestLossesHaveAServerAskedOnceAMinute(t *testing.T) {
-	inFakeTime(t, func(w *world) {
-		p := w.Process()
-		for _, asked := range []int{2, 2, 3} { // once at its first answer
-			lease := p.Take("n", rwlock.Write)
-			w.Command("DEL", "fencelock:{n}")
-			require.ErrorIs(w, lease.Renew(w.Ctx), rwlock.ErrLost)
-			w.Settle()
-			require.Equal(w, asked, p.Link.Calls("INFO"))
-			w.Pass(40 * time.Second)
-		}
-	})
 }
 
 // A user who may not ask learns nothing, and locks as before.

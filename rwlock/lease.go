@@ -11,6 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -118,7 +119,8 @@ func (l *Lease) Renew(ctx context.Context) error { return l.convertError(l.made(
 // renewal. The holds of a reentrant owner share the TTL. That of an RWMutex cannot be changed.
 func (l *Lease) SetTTL(ctx context.Context, d time.Duration) error {
 	inner := l.made()
-	_, err := lockSettings[LockOption](l.locker, settings.Lock{Terms: engine.Terms{TTL: d, Renew: true}}, nil)
+	own := settings.Lock{Terms: engine.Terms{Terms: hold.Terms{TTL: d, Renew: true}}}
+	_, err := lockSettings[LockOption](l.locker, own, nil)
 	if refused, ok := err.(*OptionError); ok {
 		refused.Option = "SetTTL"
 		return refused
@@ -162,7 +164,7 @@ func (l *Lease) detachTTL(opts []LockOption) (time.Duration, error) {
 	if len(opts) == 0 {
 		return 0, nil
 	}
-	own := settings.Lock{Terms: engine.Terms{TTL: settings.DefaultTTL, Renew: true}}
+	own := settings.Lock{Terms: engine.Terms{Terms: hold.Terms{TTL: settings.DefaultTTL, Renew: true}}}
 	s, err := lockSettings(l.locker, own, opts)
 	if err != nil {
 		return 0, err

@@ -88,39 +88,39 @@ func (b *Ballot) Target() fencing.Token { return b.target }
 func (b *Ballot) Decide(
 	now clock.Instant, reach Reach,
 ) (verdict Verdict, token fencing.Token, until clock.Instant) {
-	agreed := false
-	if b.target != 0 || b.decideTarget(reach) {
-		until, agreed = b.Votes().TrustedUntil(b.target)
+	votes, agreed := b.Votes(), false
+	if b.target != 0 || b.decideTarget(votes, reach) {
+		until, agreed = votes.TrustedUntil(b.target)
 	}
 	switch {
 	case agreed && !until.Passed(now):
 		return Held, b.target, until
-	case agreed, b.target != 0 && b.maxAtTarget() < b.Votes().Quorum():
+	case agreed, b.target != 0 && b.maxAtTarget(votes) < votes.Quorum():
 		return TooLate, 0, clock.Instant{}
 	}
-	return b.Votes().failed(b.entry), 0, clock.Instant{}
+	return votes.failed(b.entry), 0, clock.Instant{}
 }
 
 // decideTarget sets the target if it can be determined. A join adds to a standing hold, so no master may be raised: the
 // owner holds the lock with the token that a quorum reports.
-func (b *Ballot) decideTarget(reach Reach) bool {
+func (b *Ballot) decideTarget(votes Tally, reach Reach) bool {
 	if b.entry != Join {
-		target, ok := b.Votes().target(reach)
+		target, ok := votes.target(reach)
 		if ok {
 			b.target = target
 		}
 		return ok
 	}
-	token, grants := b.Votes().commonToken()
-	if grants >= b.Votes().Quorum() {
+	token, grants := votes.commonToken()
+	if grants >= votes.Quorum() {
 		b.target = token
 	}
-	return grants >= b.Votes().Quorum()
+	return grants >= votes.Quorum()
 }
 
 // maxAtTarget returns how many masters may still reach the target.
-func (b *Ballot) maxAtTarget() int {
-	return b.Votes().count(func(v *Vote) bool {
+func (b *Ballot) maxAtTarget(votes Tally) int {
+	return votes.count(func(v *Vote) bool {
 		switch v.State {
 		case Asked:
 			return true

@@ -89,18 +89,6 @@ func TestABallotIsUsedAgain(t *testing.T) {
 	require.Equal(t, ballot.Vote{}, *b.Vote(A))
 }
 
-// A request that waits in its process may become late, and leaves nothing to release until it is sent.
-func TestARequestThatIsSentLater(t *testing.T) {
-	b := asked(ballot.Wait, 3, granted(5))
-	b.Vote(C).AskLater()
-	require.True(t, b.Vote(C).Pending())
-	require.False(t, b.Vote(C).MayBeHeld())
-	b.Vote(C).Late(nil)
-	require.False(t, b.Vote(C).Pending())
-	b.Vote(C).Ask()
-	require.True(t, b.Vote(C).MayBeHeld())
-}
-
 func TestOneMasterCostsNoAllocation(t *testing.T) {
 	var b ballot.Ballot
 	for _, entry := range []ballot.Entry{ballot.Wait, ballot.Try, ballot.Join} {

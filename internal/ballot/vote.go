@@ -40,9 +40,9 @@ type Vote struct {
 	HandedOff      bool // granted from the queue: it lasts for the hand-off TTL until renewed
 	Unknown        bool // a request that can bring the hold about has no answer and may still run
 	Slow           bool // asked, and not answered within the node timeout: the verdict does not wait for it
-	delayed        bool // asked, and the request waits in this process
 	Reading        bool // a join for writing was refused: its owner only reads
 	Rival          bool // an upgrade was refused: another reader is upgrading
+	Notified       bool // a message of a grant came that does not count, before the answer that the hold is queued
 }
 
 // Counts reports whether the grant stands as far as is known. A grant that was offered may be gone.
@@ -71,7 +71,7 @@ func (v *Vote) Pending() bool { return v.State == Unasked || v.State == Asked &&
 // Unanswered reports whether a request that can bring the hold about may still run, so that a release must leave a
 // tombstone. A raise, a yield and a renewal do not bring back a hold that is gone.
 func (v *Vote) Unanswered() bool {
-	return v.Unknown || v.State == Asked && !v.delayed || v.inflight == Regain
+	return v.Unknown || v.State == Asked || v.inflight == Regain
 }
 
 // MayArriveLate reports whether such a request may still run although the master already has the hold. The tombstone is
@@ -116,17 +116,9 @@ type Answer struct {
 // Ask records that an acquire or a join is being sent to the master. A vote in a later state keeps it: the request only
 // asks what became of the hold, and must not make a grant uncertain.
 func (v *Vote) Ask() {
-	v.delayed = false
 	if v.State == Unasked || v.State == Failed || v.State == Left {
 		v.State, v.Slow = Asked, false
 	}
-}
-
-// AskLater is Ask for the first request for a hold, if this process sends it later. Until Ask is called the master has
-// nothing of the hold.
-func (v *Vote) AskLater() {
-	v.Ask()
-	v.delayed = true
 }
 
 // Unsent records that the request to the master never left.

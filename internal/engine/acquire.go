@@ -12,7 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/errs"
-	"github.com/seed74116694/fencelock/internal/schedule"
+	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -20,7 +20,7 @@ import (
 // acquisition asks for a hold until it is granted or given up. The mutex of the hold's lease guards it, and the hold
 // drops it once asking is over.
 type acquisition struct {
-	hold     *hold
+	hold     *driver
 	entry    Entry
 	converts string        // the hold that is converted to this one, or ""
 	adopts   wire.Adoption // of that hold, if another process has detached it
@@ -28,13 +28,14 @@ type acquisition struct {
 	began    time.Duration // the time in the ids of its holds: the start of the first attempt; see followClocks
 	route    wire.Route    // how messages about the hold reach this process
 	detail   string        // what a master stores of the hold unchanged
+	proposal int64         // the token floor for the requests of the current hold
 	seen     fencing.Token // largest token of the lock that a shared hold, or the adopted one, has had; 0 for others
 	posted   *posted       // what the posted requests for the current hold have in common; nil before the first
-	asks     int           // requests sent
-	restarts int           // holds that came to nothing
+	sent     int           // requests
 	former   string        // the last of those holds, or ""
 	errs     []error       // of each master, from the former hold
 	holder   *Holder       // a holder in the way of the current hold, as last seen; never the former hold
+	behind   uint64        // a bit for each master: its request left while this process gave back a hold there
 	unsent   bool          // the request to a single master has not left; of the goroutine that asks
 	waiting  bool          // in the count of waiters
 	queued   bool          // in wait sets
@@ -42,7 +43,6 @@ type acquisition struct {
 	alone    bool          // travels in no group
 	seat     *seat         // in the crowd for its lock; nil if it is not counted
 	wakeUps  uint64        // count of the engine before the first request
-	notified uint64        // bits of the masters that sent a message before the answer that the hold is queued
 	ready    chan struct{} // closed at the end; made by the waiter
 	asked    chan struct{} // signals to the waiter that several masters are asked again
 	failed   *Error        // why it ended without a lease
@@ -50,18 +50,18 @@ type acquisition struct {
 
 // newAcquisition fills in a hold for a request and prepares the first attempt. The hold is the first one of a lease, or
 // the second one of a conversion.
-func newAcquisition(ctx context.Context, e *Engine, h *hold, r Request) *acquisition {
+func newAcquisition(ctx context.Context, e *Engine, h *driver, r Request) *acquisition {
 	now := e.clock.Now()
 	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, adopts: r.adopts, claimed: r.Claimed, began: now.Wall}
 	a.seen = max(r.Seen, r.adopts.Token)
-	h.e, h.asking, h.keeping.of = e, a, h
+	h.e, h.asking = e, a
 	h.name, h.mode, h.terms, h.begun = r.Name, r.Mode, r.Terms, now.Mono
 	id := ulidText(a.began)
 	h.id, h.key = e.keys.NewHold(id[:], r.Name)
 	observed := e.observers.ofHolds
 	if r.Owner != "" || r.Block > 0 || r.Terms.MinHold > 0 || r.Terms.MaxHold > 0 || observed {
 		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
-		h.extra = &extra{owner: r.Owner, shared: shared, firstGrant: r.firstGrant, limit: clock.Never}
+		h.need().owner, h.extra.shared = r.Owner, shared
 		if observed {
 			h.extra.ctx = context.WithoutCancel(ctx)
 		}
@@ -71,7 +71,9 @@ func newAcquisition(ctx context.Context, e *Engine, h *hold, r Request) *acquisi
 			m.Listen(h.key)
 		}
 	}
-	a.start()
+	second := h.extra != nil && h.extra.done != nil
+	h.life.Init(&r.Terms.Terms, r.Entry, len(e.masters), second, r.firstGrant)
+	a.describe()
 	return a
 }
 
@@ -85,7 +87,9 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 	if err := e.masterSet.Check(ctx); err != nil {
 		return a.refuse(InvalidMasters, err)
 	}
-	a.followClocks() // only now are the clocks known to a new process
+	if len(e.masters) > 1 { // one master queues by arrival
+		a.followClocks() // only now are the clocks known to a new process
+	}
 	if !e.registry.add(a.hold) {
 		return a.refuse(Closed, ErrClosed)
 	}
@@ -99,16 +103,13 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 
 // followClocks gives the hold an id with the time of the masters' clocks. Several masters queue by these ids, so a
 // client whose own clock is a minute ahead would wait for a minute among others. All clients follow the clock in the
-// middle, of two the one that is behind. One master queues by arrival.
+// middle, of two the one that is behind.
 //
 // A difference within the uncertainty of the estimate changes nothing: clocks that are set by NTP order holds better
 // than the estimate, and holds of one process keep their order. After a suspension of the machine the estimate is too
 // small until the next answer. A hold of that time is before others, which is unfair and not unsafe.
 func (a *acquisition) followClocks() {
 	t := &a.hold.e.tokens
-	if len(t.masters) == 1 {
-		return
-	}
 	ahead := time.Duration(t.ahead.Load())
 	var array [9]int64
 	if clocks := t.serverClocks(array[:0]); len(clocks) > len(t.masters)/2 {
@@ -139,7 +140,7 @@ func (a *acquisition) run(ctx context.Context) error {
 		return refused
 	}
 	e, returned := a.hold.e, false
-	a.alone = e.contentions.lately(a.hold.name, e.clock.Now().Mono)
+	a.alone = e.contentions.any.Load() && e.contentions.lately(a.hold.name, a.hold.begun)
 	defer func() {
 		if !returned {
 			a.abandon()
@@ -147,7 +148,7 @@ func (a *acquisition) run(ctx context.Context) error {
 	}()
 	if a.crowded && e.crowds.keepBack(a) {
 		// Whoever leaves the crowd asks for it.
-	} else if len(e.masters) == 1 && !e.replicated && !e.releases[0].leaving.any(a.hold.key) {
+	} else if len(e.masters) == 1 && !e.replicated && !e.releases[0].leaving.any(a.hold.key) { // else behind that
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -156,29 +157,6 @@ func (a *acquisition) run(ctx context.Context) error {
 	await(ctx, a)
 	returned = true
 	return a.outcome()
-}
-
-// lately reports whether the lock is contended. A process without such locks pays for a load.
-func (c *contentions) lately(lock string, now time.Duration) bool {
-	if !c.any.Load() {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	one, is := c.locks[lock]
-	if is && !one.stands(now) {
-		delete(c.locks, lock)
-		c.any.Store(len(c.locks) > 0)
-	}
-	return is && one.stands(now)
-}
-
-// start begins an attempt under the id that the hold has now.
-func (a *acquisition) start() {
-	h := a.hold
-	a.posted = nil // that of the last hold stays as it is, for its late answers
-	a.describe()
-	h.ballot.Start(a.entry, len(h.e.masters))
 }
 
 // describe updates the details that masters get of the hold. They are made once for all masters and all requests,
@@ -200,10 +178,12 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	var array [6]string
 	var keys [2]string
 	h.lease.mu.Lock()
-	if h.phase != asking { // Close was called since the hold was registered, and releases nothing that was not sent
+	if a.hold.asking == nil { // Close was called since the hold was registered, and releases nothing that was not sent
 		h.lease.mu.Unlock()
 		return
 	}
+	var one [1]hold.Effect
+	h.life.Step(h.now(), hold.Event{Kind: hold.Begin}, one[:0]) // asks this master, as is done here
 	a.sending(m)
 	id, args := h.id, a.args(array[:0])
 	h.lease.mu.Unlock()
@@ -220,60 +200,27 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 // askAll posts the request to every master. All get the same proposal, so that they mint the same token where none of
 // them has counted further. Then no grant has to be raised.
 func (a *acquisition) askAll() {
-	h := a.hold
-	proposal := h.e.tokens.proposalAfter(a.seen)
-	calls := make(postings, 0, fewMasters)
-	h.lease.mu.Lock()
-	if h.phase == asking { // as in askDirectly
-		for _, m := range h.e.masters {
-			if a.follows(m) {
-				a.request(m, proposal)
-			} else {
-				calls = append(calls, posting{m, a.call(m, proposal, true)})
-			}
-		}
+	a.hold.lease.mu.Lock()
+	defer a.hold.lease.mu.Unlock()
+	if a.hold.asking != nil { // as in askDirectly
+		a.proposal = a.hold.e.tokens.proposalAfter(a.seen)
+		a.hold.step(hold.Event{Kind: hold.Begin})
 	}
-	h.lease.mu.Unlock()
-	calls.post()
 }
 
-// follows reports whether the request to a master has to follow a release of this process: see leaving.
-func (a *acquisition) follows(m *transport.Master) bool {
-	return (a.entry == Try || a.hold.block() > 0) && a.hold.e.releases[m.Index].leaving.any(a.hold.key)
-}
-
-// request sends the first request for a hold to a master, under mu. Its vote counts as asked while it waits for the
-// answers to the releases that it follows, so the node timeout bounds the wait.
-func (a *acquisition) request(m *transport.Master, proposal int64) {
-	if !a.follows(m) {
-		a.post(m, proposal, true)
-		return
+// request posts a request for the hold to a master, under mu. An urgent one is the first.
+func (a *acquisition) request(f *hold.Effect) {
+	m := a.hold.e.masters[f.Master]
+	if f.Token > 0 { // beyond what it has given back there: a smaller token would not count
+		a.proposal = a.hold.e.tokens.proposalAfter(f.Token)
 	}
-	h := a.hold
-	id, lock := h.id, h.key
-	h.ballot.Vote(m.Index).AskLater()
-	h.lease.mu.afterUnlock(func() {
-		h.e.releases[m.Index].sendNow(lock)
-		h.e.releases[m.Index].leaving.after(lock, func() {
-			h.lease.mu.Lock()
-			defer h.lease.mu.Unlock()
-			if id == h.id && h.phase != ended { // also held: without this master the lease may be lost with another one
-				a.post(m, proposal, true)
-			}
-		})
-	})
-}
-
-// post sends the request through the master's pipeline, under mu.
-func (a *acquisition) post(m *transport.Master, proposal int64, urgent bool) {
-	call := a.call(m, proposal, urgent)
-	a.hold.lease.mu.afterUnlock(func() { m.Post(call) })
+	m.Post(a.call(m, f.Urgent))
 }
 
 // call returns the request, which is about to be posted, under mu. The answer is matched with the hold that is current
 // now, because the acquisition may be at its next attempt when the answer arrives. A request may be sent twice: a
 // script that finds its hold granted or queued answers with that state.
-func (a *acquisition) call(m *transport.Master, proposal int64, urgent bool) transport.Call {
+func (a *acquisition) call(m *transport.Master, urgent bool) transport.Call {
 	a.sending(m)
 	p := a.posted
 	switch {
@@ -284,7 +231,7 @@ func (a *acquisition) call(m *transport.Master, proposal int64, urgent bool) tra
 		p.args = a.args(nil)
 	}
 	return transport.Call{
-		Script: a.script(m), Keys: p.keys, Vote: m.Vote(proposal), Args: p.args, To: &p.queries[m.Index], Hold: a.hold.id,
+		Script: a.script(m), Keys: p.keys, Vote: m.Vote(a.proposal), Args: p.args, To: &p.queries[m.Index], Hold: a.hold.id,
 		Urgent: urgent, Replicated: true,
 	}
 }
@@ -306,14 +253,43 @@ func (a *acquisition) newPosted() *posted {
 	return p
 }
 
-// sending records that a request is about to leave, under mu. The vote counts as asked from here on, before anything is
+// query is a posted request for one hold to one master. It never changes, because its answer may come late.
+type query struct {
+	a  *acquisition
+	m  *transport.Master
+	id string
+}
+
+func (q *query) Receive(r rueidis.RedisResult, sent clock.Instant) { q.a.answered(q.m, q.id, r, sent) }
+
+// Repeats reports whether the hold is still asked for. The answer to the repeated request does not cover what the first
+// one has written.
+func (q *query) Repeats() bool {
+	h := q.a.hold
+	if !h.current(q.id) {
+		return false
+	}
+	defer h.lease.mu.Unlock()
+	asks := h.asking != nil
+	if asks {
+		q.a.sending(q.m)
+		h.step(hold.Event{Kind: hold.Repeated, Master: q.m.Index})
+	}
+	return asks
+}
+
+// sending records that a request is about to leave, under mu. Its vote counts as asked already, before anything is
 // written, so that a release always knows that the request may have run.
 func (a *acquisition) sending(m *transport.Master) {
-	if a.asks > 0 { // the route of messages to this process may have changed
+	if a.sent > 0 { // the route of messages to this process may have changed
 		a.describe()
 	}
-	a.asks++
-	a.hold.ballot.Vote(m.Index).Ask()
+	a.sent++
+	lock, releases := a.hold.key, a.hold.e.releases[m.Index]
+	if a.behind &^= 1 << m.Index; a.entry == Try && releases.leaving.any(lock) {
+		a.behind |= 1 << m.Index
+		a.hold.lease.mu.afterUnlock(func() { releases.sendNow(lock) })
+	}
 	// The node timeout counts from the last request.
 	if a.asked != nil {
 		select {
@@ -326,9 +302,13 @@ func (a *acquisition) sending(m *transport.Master) {
 // args appends the arguments of script to a slice of the caller, whose array is on its stack for a single master.
 func (a *acquisition) args(into []string) []string {
 	h := a.hold
+	ttl := h.terms.ttlArg
+	if h.terms.MinHold > 0 {
+		ttl = h.terms.formatTTL(h.life.Keep(h.now()))
+	}
 	if a.entry == Join {
 		return wire.Join{
-			Hold: h.id, Owner: h.owner(), Mode: h.mode, TTL: h.keeping.ttlArg(), Details: a.detail, Token: a.claimed,
+			Hold: h.id, Owner: h.owner(), Mode: h.mode, TTL: ttl, Details: a.detail, Token: a.claimed,
 		}.Args(into)
 	}
 	// If several masters queued by arrival, two contenders could stand before each other on different masters, and each
@@ -340,7 +320,7 @@ func (a *acquisition) args(into []string) []string {
 		order = wire.ByArrival
 	}
 	return wire.Acquire{
-		Hold: h.id, TTL: h.keeping.ttlArg(), Order: order, Details: a.detail, Adopts: a.adopts,
+		Hold: h.id, TTL: ttl, Order: order, Details: a.detail, Adopts: a.adopts,
 	}.Args(into)
 }
 
@@ -357,7 +337,8 @@ func (a *acquisition) script(m *transport.Master) *transport.Script {
 	}
 }
 
-// answered counts the reply to the request. A reply for a hold that was given up does not count.
+// answered reports the reply to the request. A grant of a former hold is not lost: its release is under way, with a
+// tombstone if this answer was outstanding when the release was made.
 //
 // The reply is read and the server's clock is noted before the mutex is taken. A message from another server for this
 // hold may be at the same point, and the second of the two finds what the first has left. The tokens of a master only
@@ -368,138 +349,80 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 		read = wire.ReadJoin
 	}
 	reply, err := readHold(r, read)
-	answer := voter{h, m}.answer(reply, err, sent)
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	// A grant of the previous hold is not lost here: its release is under way, with a tombstone if this answer was
-	// outstanding when the release was made.
-	if id != h.id || h.phase == ended {
-		return
-	}
-	vote := h.ballot.Vote(m.Index)
-	if vote.Unknown && answer.Status == ballot.IsGranted && h.e.confirmsHandOff {
-		// The previous request may have been granted, or handed the lock. This one has written nothing, so neither its
-		// answer nor the WAIT behind it covers that write. The grant is confirmed like one that a message reported.
-		// A single attempt has no refresh that would report it again, and goes on to be asked.
-		if a.entry == Wait || a.entry == Upgrade {
-			vote.Answered(ballot.Answer{Status: ballot.IsQueued})
-		}
-		voter{h, m}.granted(answer.Token, answer.Until)
-	} else {
-		vote.Answered(answer)
+	e := hold.Event{
+		Kind: hold.Answered, Master: m.Index, Answer: voter{h, m}.answer(reply, err, sent), First: reply.First,
+		After: reply.Left, Err: err,
 	}
 	if reply.Broken != nil {
-		h.broken(reply.Broken)
+		e.By, e.Keeps = reply.Broken, !reply.Broken.Now
+	}
+	if !h.current(id) {
 		return
 	}
-	vote.Block(reply.Token, reply.First)
-	if reply.Holder != nil && reply.Holder.Hold != a.former {
+	defer h.lease.mu.Unlock()
+	if a.behind&(1<<m.Index) != 0 && e.Answer.Status == ballot.IsRefused && e.By == nil {
+		a.askAgain(m, id)
+		return
+	}
+	if reply.Holder != nil && reply.Holder.Hold != a.former && e.By == nil {
 		a.holder = reply.Holder
 		h.e.contentions.add(h.name, 0, sent.Mono)
 	}
 	// A join takes the mode of the hold that it joins: a read inside the owner's own write lock counts on the write
 	// hold.
-	if a.entry == Join && h.phase == asking && answer.Status == ballot.IsGranted {
+	if a.entry == Join && a.hold.asking != nil && e.Answer.Status == ballot.IsGranted {
 		h.mode = reply.Mode
 	}
-	// That may have restarted the acquisition with another hold, or ended it. Then this answer has no further effect.
-	h.changed(m)
-	if h.phase == held && h.outrun(m) { // only here: a regain may be refused
-		h.keeping.renewNow()
-	}
-	if w := h.e.waiters[m.Index]; err == nil && w.outages.any.Load() {
+	h.step(e)
+	if w := h.e.waiters[m.Index]; err == nil && w.outages.Some.Load() {
 		w.mu.Lock()
 		w.served(m.At(h.key))
 		w.mu.Unlock()
 	}
-	if id != h.id || h.phase != asking || a.entry != Wait && a.entry != Upgrade {
-		return
-	}
-	if a.queued || h.ballot.Vote(m.Index).State != ballot.Granted {
-		a.enqueue(m, schedule.Answer{Served: err == nil, Wake: reply.Left}, err)
-	}
 }
 
-// decide acts on the result of the votes, under mu. It runs after every change of a vote, also for a held lease: a
-// master that grants late is raised to the token of the other masters.
-//
-// The verdict comes before the actions. A granted hold needs no more raises to be one, but a verdict drawn before the
-// raises have been answered would report a token that no quorum has counted (case no-raise of the model).
-func (a *acquisition) decide() {
+// askAgain asks a master again that may have refused the hold for the sake of one that this process was giving back,
+// under mu. It does so once that master has answered the releases: see leaving. Until then the vote stays asked.
+func (a *acquisition) askAgain(m *transport.Master, id string) {
 	h := a.hold
-	// The clock is read after the answer was counted and after every raise: trust in the first grants may have ended
-	// while the last raise was under way. A check before the raise would let a lease begin that has already ended.
-	if h.phase == asking {
-		now := h.e.clock.Now()
-		switch verdict, token, until := h.ballot.Decide(now, h.e.tokens.reach); verdict {
-		case ballot.Open:
-		case ballot.Held:
-			// The counters change before the caller learns of the grant, so that a reader that sees the lease sees it counted.
-			handedOff := h.ballot.Votes().HandedOff()
-			if a.waiting {
-				h.e.counters.contended.Add(1)
-			}
-			if handedOff {
-				h.e.counters.handedOff.Add(1)
-			}
-			a.leave() // first: begin notifies the hooks, and they must find no waiter any more
-			h.begin(token, until, now, handedOff)
-		case ballot.TooLate:
-			a.restart()
-			return
-		default:
-			a.giveUp(a.failure(Kind(verdict), nil))
+	ask := func() {
+		if !h.current(id) {
 			return
 		}
+		m.Post(a.call(m, true))   // also if it is held: without this master the lease may be lost with another one
+		a.behind &^= 1 << m.Index // a second refusal stands
+		h.lease.mu.Unlock()
 	}
-	h.perform(h.ballot.Next(nil))
+	h.lease.mu.afterUnlock(func() { h.e.releases[m.Index].leaving.after(h.key, ask) })
 }
 
-// restart gives up a hold that came to nothing and asks with a new one, under mu. The old hold cannot be used: some
-// masters have it with a token that does not count any more, and one hold has one token. The new id has the time of the
-// old one, so the new hold stands before all later contenders. A join has no second try: the hold that it wanted to
-// join does not stand on a quorum.
-func (a *acquisition) restart() {
+// restart asks with a new hold, because nothing came of the former one, under mu. The new id has the time of the old
+// one, so the new hold stands before all later contenders.
+func (a *acquisition) restart(errs hold.Failures) {
 	h := a.hold
-	if a.entry == Join || a.entry == Try && a.restarts >= attempts-1 {
-		a.giveUp(a.failure(NoQuorum, errLate))
-		return
-	}
-	// The releases are made from the votes of the old hold, so this comes before the ballot starts again. A message for
-	// the old id must not find the hold under its new one: the grant that it reports is about to be released.
-	a.withdraw(h)
-	// Until the masters have answered for the next hold, these are the best explanation why there is no lease.
-	a.errs = make([]error, h.ballot.Votes().Masters())
-	for i := range a.errs {
-		if a.errs[i] = h.ballot.Vote(i).Err; a.errs[i] == nil {
-			a.errs[i] = h.counterAhead(i)
+	a.errs = errs // until the masters have answered for the next hold, the best explanation why there is no lease
+	for i, err := range errs {
+		if outrun, is := err.(*hold.Outrun); is {
+			by := time.Duration(outrun.By)*time.Microsecond + allowedLead
+			errs[i] = &CounterAhead{By: by.Round(time.Second)}
 		}
 	}
 	a.former, a.holder = h.id, nil
-	// Messages and answers that name the old hold are not counted for the new one. Every id has the time of the first
-	// one, so that the acquisition keeps its place in the queue.
+	a.posted = nil // that of the former hold stays as it is, for its late answers
+	// Messages and answers that name the former hold are not counted for the new one: the grant that they report is about
+	// to be released.
+	h.e.registry.forget(h.id)
 	h.id = newULID(a.began)
-	a.start()
+	a.describe()
 	if !h.e.registry.add(h) {
 		a.giveUp(a.failure(Closed, ErrClosed))
 		return
 	}
-	proposal := h.e.tokens.proposalAfter(a.seen)
-	a.restarts++
-	for _, m := range h.e.masters {
-		if a.restarts <= attempts {
-			a.request(m, proposal)
-		} else { // the reason why grants come to nothing may last
-			a.enqueue(m, schedule.Answer{Wake: transport.Backoff(a.restarts - attempts)}, nil)
-		}
-	}
+	a.proposal = h.e.tokens.proposalAfter(a.seen)
+	h.step(hold.Event{Kind: hold.Begin})
 }
 
 var errLate = errors.New("every grant came too late or without a common token")
-
-// attempts bounds how often a single try starts again after grants that came to nothing: over a link slower than the
-// TTL every grant comes too late.
-const attempts = 3
 
 // await returns when asking is over for each of the acquisitions, which were asked for together. It never decides by
 // itself that a lock was granted: only a verdict of the ballot, the end of ctx or the close of the engine ends it.
@@ -513,7 +436,7 @@ func await(ctx context.Context, all ...*acquisition) {
 	var asked <-chan struct{}
 	for _, a := range all {
 		a.hold.lease.mu.Lock()
-		if a.hold.phase == asking { // most are over when their request returns, and need no channel
+		if a.hold.asking != nil { // most are over when their request returns, and need no channel
 			a.ready = make(chan struct{})
 		}
 		ready := a.ready
@@ -549,28 +472,18 @@ func (a *acquisition) withoutLate() {
 	h := a.hold
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if h.phase != asking {
-		return
-	}
-	// Late does not change a vote that has been answered.
-	for i := range h.ballot.Votes().Masters() {
-		h.ballot.Vote(i).Late(&transport.NoReply{After: h.e.cfg.NodeTimeout})
-	}
-	a.decide()
+	h.step(hold.Event{Kind: hold.Late, Err: &transport.NoReply{After: h.e.cfg.NodeTimeout}})
 }
 
-// cancel gives the acquisition up because ctx has ended. A grant that came before wins: then phase is held, and the
+// cancel gives the acquisition up because ctx has ended. A grant that came before wins: then the hold is held, and the
 // caller gets its lease although its context is over.
 func (a *acquisition) cancel(ctx context.Context) {
 	h, cause := a.hold, errs.Cause(ctx) // not under mu: it calls the caller's code
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if h.phase == asking {
-		f := a.failure(a.waitFailure(), cause)
-		if a.unsent {
-			h.ballot.Vote(0).Unsent()
-		}
-		a.giveUp(f)
+	if a.hold.asking != nil {
+		a.failed = a.failure(a.waitFailure(), cause)
+		h.step(hold.Event{Kind: hold.GiveUp, Unsent: a.unsent})
 	}
 }
 
@@ -579,10 +492,10 @@ func (a *acquisition) abandon() {
 	h := a.hold
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if h.phase == asking {
+	if a.hold.asking != nil {
 		a.giveUp(a.failure(a.waitFailure(), nil))
 	}
-	h.unclaimed = true
+	h.step(hold.Event{Kind: hold.Disclaim})
 	h.releaseSoon()
 }
 

@@ -6,22 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
-)
-
-type (
-	// Holder is one granted hold as a master reports it.
-	Holder = wire.Holder
-	// Waiter is one queued hold as a master shows it.
-	Waiter = wire.Waiter
 )
 
 // View is a lock as one master shows it.
@@ -121,7 +116,7 @@ func (a Admin) ping(ctx context.Context, m *transport.Master, shard transport.Sh
 		return err
 	}
 	if policy, limited, known := m.At(key).EvictionPolicy(ctx); known && limited && policy != noEviction {
-		return evicts(policy)
+		return fmt.Errorf("evicts keys: its maxmemory-policy is %s, locks need %s", policy, noEviction)
 	}
 	return nil
 }
@@ -402,10 +397,10 @@ const (
 
 // breakOnAll runs the script on every master and returns the answers of at least a quorum.
 func (a Admin) breakOnAll(
-	ctx context.Context, name, hold string, by Breaker, atOnce bool,
+	ctx context.Context, name, id string, by Breaker, atOnce bool,
 ) (answers []wire.BreakReply, err error) {
 	e, key := a.e, a.e.keys.Of(name)
-	request := wire.Break{Hold: hold, AtOnce: atOnce, Late: wire.FormatMillis(lateness), By: by}
+	request := wire.Break{Hold: id, AtOnce: atOnce, Late: wire.FormatMillis(hold.Lateness), By: by}
 	type answer struct {
 		reply wire.BreakReply
 		err   error
@@ -443,3 +438,69 @@ func (a Admin) breakOnAll(
 	failed.Kind, _ = e.masters.refusal(failed.Nodes)
 	return nil, failed
 }
+
+// Found makes new masters a set whose first lock is granted at once, by the word of the caller: see masterset.Found. It
+// refuses masters that have any key of the prefix.
+func Found(ctx context.Context, cfg Config) error {
+	e := New(cfg)
+	defer e.Close()
+	err := e.masterSet.Found(ctx, func() error { return inUse(ctx, e) })
+	if cause := errs.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return errs.Join(cause, err)
+	}
+	return err
+}
+
+// inUse returns an error that names a key of the prefix that some master has.
+func inUse(ctx context.Context, e *Engine) error {
+	for i, m := range e.masters {
+		shards, _, err := m.Shards()
+		if err != nil {
+			return err
+		}
+		for _, shard := range shards {
+			keys, cursor := []string(nil), uint64(0)
+			for more := true; more; more = cursor != 0 {
+				if keys, cursor, err = shard.Scan(ctx, e.keys.AnyPattern(), cursor); err != nil {
+					return fmt.Errorf("master %d (%s) does not list its keys: %w", i, m.Addr(), err)
+				}
+				if len(keys) > 0 {
+					return fmt.Errorf("master %d (%s) has the key %q: it is not new", i, m.Addr(), keys[0])
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// evicting has the addresses of the servers of which the log says that they evict keys: a server whose node is made
+// again is reported once.
+type evicting struct {
+	e    *Engine
+	told sync.Map
+}
+
+// ask asks a server that answers for the first time whether it evicts keys, because nothing else reports an eviction.
+// It waits for no answer.
+func (v *evicting) ask(n *transport.Node) {
+	e := v.e
+	e.tasks.spawn(func() {
+		ctx, cancel := context.WithTimeout(e.life, batchTimeout)
+		defer cancel()
+		policy, limited, known := n.EvictionPolicy(ctx)
+		if !known || policy == noEviction {
+			return
+		}
+		if _, told := v.told.LoadOrStore(n.Addr(), true); told {
+			return
+		}
+		message := "server may evict locks; set its maxmemory-policy to noeviction"
+		if !limited {
+			message = "server would evict locks if its memory were limited; set its maxmemory-policy to noeviction"
+		}
+		e.observers.warn(message, slog.String("master", n.Addr()), slog.String("policy", policy))
+	})
+}
+
+// noEviction is the policy under which a server refuses writes and evicts no key.
+const noEviction = "noeviction"

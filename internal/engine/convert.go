@@ -12,6 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -36,7 +37,7 @@ func (l *Lease) Convert(
 	defer cancel(nil)
 	remove := l.OnEnd(func(end error) { ctxend.Cancel(cancel, end) })
 	defer remove()
-	into := &hold{lease: l, done: new(doneState)}
+	into := &driver{lease: l, extra: &extra{done: new(doneState)}}
 	c := converting{l, into}
 	err = newAcquisition(within, l.standing.Load().e, into, r).run(within)
 	if err == nil && alone != nil {
@@ -68,14 +69,14 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 		return r, l.done.err()
 	}
 	terms := h.terms
-	if ttl := h.keeping.ttl(); ttl != terms.TTL {
+	if ttl := h.life.TTL(h.now()); ttl != terms.TTL {
 		changed := *terms
 		changed.TTL = ttl
 		terms = changed.Prepare()
 	}
 	r = Request{Name: h.name, Mode: mode, Terms: terms, From: h.id}
-	if x := h.extra; x != nil {
-		r.Owner, r.Block, r.firstGrant = x.owner, x.shared.block, x.firstGrant
+	if r.firstGrant = h.life.First(); h.extra != nil {
+		r.Owner, r.Block = h.extra.owner, h.extra.shared.block
 	}
 	if r.Block > 0 {
 		r.Seen, r.TokenInUse = h.token(), h.extra.shared.tokenInUse
@@ -86,7 +87,7 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 // converting is a conversion of a lease whose second hold is granted.
 type converting struct {
 	l    *Lease
-	into *hold
+	into *driver
 }
 
 // keepUntil keeps the second hold until alone returns. The end of the hold ends ctx, by cancel.
@@ -95,7 +96,7 @@ func (c converting) keepUntil(
 ) error {
 	h := c.into
 	h.lease.mu.Lock()
-	h.done.add(&cancel, &h.lease.mu)
+	h.done().add(&cancel, &h.lease.mu)
 	h.lease.mu.Unlock()
 	err := alone(ctx)
 	h.lease.mu.Lock()
@@ -118,7 +119,7 @@ func (e *Error) contradicts(mode fencing.Mode) bool {
 func (c converting) untaken() *Error {
 	h := c.into
 	f := &Error{Op: OpAcquire, Kind: Closed, Name: h.name, Mode: h.mode, Need: h.e.masters.quorum(), Err: ErrClosed}
-	loss, lost := h.done.err().(*Loss)
+	loss, lost := h.done().err().(*Loss)
 	if !lost {
 		return f
 	}
@@ -151,28 +152,19 @@ func (c converting) exchange(ctx context.Context) error {
 	}
 	if !into.stillHeld() { // between its grant and now
 		defer l.mu.Unlock()
-		into.letGo()
+		into.releaseSoon()
 		return c.untaken()
 	}
 	// The subscribers stay with the lease: the release of the old hold must not end their contexts.
-	into.done, from.done = from.done, new(doneState)
+	from.need().done, into.extra.done = into.extra.done, nil
 	l.standing.Store(into) // before the end of the trust in the old hold, for readers without the mutex
-	now := e.clock.Now()
-	if ttl := from.keeping.ttl(); ttl != into.keeping.ttl() {
-		// It was set during the conversion.
-		into.keeping.changeTTL(ttl, now)
-	}
-	if from.extra != nil && into.extra != nil { // the limit is that of the lease
-		into.extra.limit = from.extra.limit
-	}
-	into.setTimer(now)
-	stands := from.trust.until()
-	from.finish(ErrReleased)
+	into.step(hold.Event{Kind: hold.Exchange, From: &from.life, Sent: e.lastUnanswered()})
+	stands := from.life.Until()
+	releases := from.endBy(hold.Replace, nil)
 	from.replaced = true
-	e.registry.forget(from.id)
-	from.keeping.endRound(errReplaced)
+	from.endRound(errReplaced)
 	l.mu.Unlock()
-	_, gone := giveBack(ctx, true, from, into, awaited).(*Loss)
+	_, gone := giveBack(ctx, true, from, into, releases, awaited).(*Loss)
 	h := l.lock()
 	defer l.mu.Unlock()
 	switch {
@@ -180,12 +172,16 @@ func (c converting) exchange(ctx context.Context) error {
 	case gone && !stands.Passed(e.clock.Now()):
 		// A hold that is gone before its time, because the masters have lost it or their clocks were set, was no lock when
 		// the new one was granted: another client may have written in between.
-		h.lose(h.loss(Taken, nil))
+		h.step(hold.Event{Kind: hold.Lose, Loss: &hold.Loss{Reason: hold.Taken}})
 	default:
 		return nil
 	}
 	return l.done.err()
 }
+
+// errReplaced ends the round of a hold that a conversion has replaced. Its answers do not count any more, and the lease
+// stands on the new hold, with which the goroutines that wait for the round go on.
+var errReplaced = errors.New("the hold was replaced")
 
 // Detached is a hold that its process has left to another process. The masters keep it, and no process relies on it.
 type Detached struct {
@@ -201,7 +197,7 @@ type Detached struct {
 // mark is what shows the masters that a hold is left to another client: that one has the secret, and they have its
 // hash. All attempts to detach a hold have one secret, so a late request of an earlier attempt changes nothing.
 type mark struct {
-	of           *hold
+	of           *driver
 	secret, hash string
 	on           []bool        // of each master: it has confirmed the mark, or has nothing to mark
 	asked        []bool        // of each master, once the hold is detached: it is asked
@@ -231,26 +227,22 @@ func (l *Lease) Detach(ctx context.Context, ttl time.Duration) (Detached, error)
 	case !h.stillHeld():
 		return Detached{}, l.done.err()
 	}
-	m.until = h.trust.until()
+	m.until = h.life.Until()
 	now := h.e.clock.Now()
 	d := Detached{
 		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(), Secret: m.secret,
-		Set: h.e.masterSet.ID(), Left: h.trust.left(now),
+		Set: h.e.masterSet.ID(), Left: m.until.Mono - now.Mono,
 	}
 	h.e.counters.detached.Add(1)
 	h.e.observers.offer(OnDetached, h, nil, 0)
-	h.finish(ErrReleased)
-	h.e.registry.forget(h.id)
+	h.step(hold.Event{Kind: hold.Release, Way: hold.ByHeir})
 	m.await(now)
 	return d, nil
 }
 
 // beginMarking has all renewals from now on mark the hold, under mu.
-func beginMarking(h *hold) *mark {
-	if h.extra == nil {
-		h.extra = &extra{limit: clock.Never}
-	}
-	if h.extra.mark == nil {
+func beginMarking(h *driver) *mark {
+	if h.need().mark == nil {
 		secret, n := rand.Text(), len(h.e.masters)
 		h.extra.mark = &mark{h, secret, wire.MarkOf(secret), make([]bool, n), make([]bool, n), clock.Instant{}}
 	}
@@ -278,7 +270,7 @@ func (m *mark) addTo(r *transport.Renewal, master int) *transport.Renewal {
 // standing returns on how many masters the hold stands with its mark, as far as is known, under mu.
 func (m *mark) standing() (n int) {
 	for i, on := range m.on {
-		if vote := m.of.ballot.Vote(i); on && vote.Counts() && vote.Token == m.of.token() {
+		if vote := &m.of.life.Votes()[i]; on && vote.Counts() && vote.Token == m.of.token() {
 			n++
 		}
 	}
@@ -290,7 +282,7 @@ func (m *mark) standing() (n int) {
 func (m *mark) await(now clock.Instant) {
 	e := m.of.e
 	if left := m.until.Mono - now.Mono; left > 0 && slices.Contains(m.on, false) {
-		e.timers.Set(&m.of.timer, m.of, now.Mono+min(max(left/retryShare, retryMin), m.of.keeping.stallAfter()))
+		e.timers.Set(&m.of.timer, m.of, now.Mono+min(hold.RetryAfter(left), e.stallAfter()))
 	}
 }
 
@@ -307,7 +299,7 @@ func (m *mark) goOn(now clock.Instant) {
 		m.asked[i] = true
 		ttl := wire.FormatMillis(m.until.Mono - now.Mono)
 		renewal := &transport.Renewal{
-			Renewal: h.keeping.renewal(ttl, h.token()), Deadline: m.until,
+			Renewal: h.renewal(ttl, h.token()), Deadline: m.until,
 			Done: func(bool, error, clock.Instant) {
 				h.lease.mu.Lock()
 				m.asked[i] = false
@@ -332,7 +324,7 @@ func (d Detached) Adopt(ctx context.Context, e *Engine, l *Lease, terms *Terms) 
 		adopts: wire.Adoption{Token: d.Token, Secret: d.Secret},
 	})}
 	a.hold.provisional = true
-	a.hold.unclaimed = true
+	a.hold.step(hold.Event{Kind: hold.Disclaim})
 	if err := a.adopt(ctx); err != nil {
 		a.hold.lease.mu.Lock()
 		defer a.hold.lease.mu.Unlock()
@@ -409,7 +401,7 @@ func (a *adoption) ungranted(f *Error) *Error {
 	}
 	a.hold.lease.mu.Lock()
 	defer a.hold.lease.mu.Unlock()
-	rivals, gone := a.hold.ballot.Votes().Unadopted()
+	rivals, gone := a.hold.life.Votes().Unadopted()
 	f.Got -= rivals + gone
 	switch {
 	case f.Kind != Contended || f.Err != nil:
@@ -433,7 +425,7 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	g := newGiving(h, h, adopting)
 	keys, proposal := e.keys.ForCall(nil, h.key), e.tokens.proposalAfter(l.Token())
 	// The detaching process may have asked a master to take the hold back after it had lost it.
-	late := wire.Tombstone{TTL: wire.FormatMillis(lateness), Several: true}
+	late := wire.Tombstone{TTL: wire.FormatMillis(hold.Lateness), Several: true}
 	until := e.clock.Now().Add(a.from.Left + e.cfg.NodeTimeout)
 	for i := range e.masters {
 		r := &g.releases[i]
@@ -465,20 +457,21 @@ func (a *adoption) takeOver(ctx context.Context) error {
 // failed is repeated only if the adoption succeeds: otherwise another process may adopt the hold.
 func (g *giving) adopted() *Error {
 	g.mu.Lock()
-	found, causes := g.found(g.had, g.hadNot), g.causes()
-	failed := &Error{Got: g.had}
+	found, causes := g.answers.Found(), g.causes()
+	had, _ := g.answers.Had()
+	failed := &Error{Got: had}
 	var again []func()
-	if g.taken = found == confirmed; g.taken {
+	if g.taken = found == hold.Shown; g.taken {
 		again, g.postponed = g.postponed, nil
 	}
 	g.mu.Unlock()
 	switch found {
-	case confirmed:
+	case hold.Shown:
 		for _, release := range again {
 			release()
 		}
 		return nil
-	case gone:
+	case hold.WasGone:
 		failed.Kind, failed.Err = Gone, errGone
 	default:
 		kind, forGood := g.h.e.masters.refusal(causes)

@@ -4,35 +4,33 @@
 // # Files
 //
 //	engine.go      Engine, which joins the parts; registry, the holds by their ids; Close, and what it awaits
-//	request.go     Request and Terms
 //	masters.go     masters, all of an engine: their scripts, what a quorum of them does; postings, calls to several; the
 //	               token floor to propose to scripts
 //	lease.go       Lease, a caller's handle: the mutex, the end and its subscribers, the standing hold, its token block
-//	hold.go        hold, one hold id on the masters: its grant, deadline and end, the calls that its ballot asks for,
-//	               and what it needs that goroutines share
+//	driver.go      Request and Terms; driver of one hold, which reports to package hold what happens, and has what the
+//	               hold must not know: its names, its lease, and what it needs that goroutines share
+//	effects.go     what follows, carried out: requests about a grant, renewals, the timer, the end, reports
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
 //	many.go        group: asks for the holds of several locks, and keeps all of them or none
-//	handoff.go     voter, a master as one hold sees it: what is posted to it, what its replies and messages mean
-//	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer;
-//	               crowds, the acquisitions that wait in this process for their turn to ask; how an acquisition
-//	               begins to wait, and ends without a lease
-//	renew.go       keeping, the renewal of a hold: when, the round under way, and what a failed round says
-//	contentions.go contentions, the locks for which acquisitions of this process have waited lately
-//	ttl.go         for how long the masters are to keep a hold: its TTL, which SetTTL changes, or a minimum
-//	giving.go      giving, every release of a hold, with the count of the answers; release, its part on one master
-//	retry.go       the releases that failed, and those of a crowd, in a releaseQueue for each server; leaving, the
-//	               releases of this process that its next requests for the lock follow
+//	handoff.go     voter, a master as one hold sees it: what its replies and messages mean
+//	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer; how
+//	               an acquisition begins to wait, and ends without a lease
+//	crowds.go      crowds, the acquisitions that wait in this process for their turn to ask; contentions, the locks
+//	               for which some have waited lately
+//	giving.go      giving, every release of a hold, with the count of the answers
+//	retry.go       release, its part on one master; those that failed, and those of a crowd, in a releaseQueue for each
+//	               server; leaving, the releases for which a single attempt of this process may be refused
 //	convert.go     the second hold of a lease, in the other mode, and the exchange; a hold that its process leaves to
 //	               another one, which goes on with it
 //	events.go      the user's hooks and logger; what this process holds, waits for and has lost; counters
-//	admin.go       Admin: what the masters show of a lock, and how an operator breaks a hold
-//	outage.go      servers that do not answer, and when each is reported next; servers that evict keys
+//	admin.go       Admin: what the masters show of a lock, and how an operator breaks a hold; servers that evict keys
 //
-// Packages that can be read and tested alone are below it: ballot (decides one hold from the votes of its masters),
-// schedule (when the waiters for a lock ask a master), masterset (whether the masters are one usable set), wire (keys,
-// arguments, replies and messages of the scripts), transport (script calls, messages, and everything that concerns
-// rueidis), clock (every deadline), timerqueue (every timer of an engine, on one goroutine) and events (runs the user's
-// loggers and hooks, on a goroutine that nothing depends on).
+// Packages that can be read and tested alone are below it: hold (the life of one hold; begin there), ballot (decides
+// one hold from the votes of its masters), schedule (when the waiters for a lock ask a master), masterset (whether the
+// masters are one usable set), wire (keys, arguments, replies and messages of the scripts), transport (script calls,
+// messages, and everything that concerns rueidis), outage (which servers fail, and when each is reported next), clock
+// (every deadline), timerqueue (every timer of an engine, on one goroutine) and events (runs the user's loggers and
+// hooks, on a goroutine that nothing depends on).
 //
 // # Goroutines and lock order
 //
@@ -42,47 +40,38 @@
 // adds one that watches which servers these are, and a Cluster has a pipeline and a listener for each server that owns
 // slots.
 //
-// A lease has one mutex, which guards its doneState and its holds, with the acquisition and the keeping of each. A
-// giving has one for its answers, and each queue of releases has one for what waits. No mutex is held over a network
-// call; what is sent goes out once the lease's mutex is unlocked. Mutexes are taken in this order: lease; wait sets, or
-// the releases of a master and then their queue; the check of the masters; registry, tasks, pipeline, timer queue,
-// giving, and the counts and outages that have a mutex of their own. An RWMutex calls LetGo under its own mutex, which
-// therefore comes before all of these.
+// A lease has one mutex, which guards its doneState and its holds, with their drivers and acquisitions. A giving has
+// one for its answers, and each queue of releases has one for what waits. No mutex is held over a network call: what is
+// sent under one joins the queue of a pipeline. Mutexes are taken in this order: lease; wait sets, or the releases of a
+// master and then their queue; the check of the masters; registry, tasks, pipeline, timer queue, giving, and the counts
+// and outages that have a mutex of their own. An RWMutex calls LetGo under its own mutex, which therefore comes before
+// all of these.
 //
 // # The life of a hold
 //
-//	                 reply, message or refresh: granted by a quorum
-//	      Acquire  +--------+       with one token, and in time         +------+  renewed: a new deadline
-//	    ---------->| asking |------------------------------------------>| held |<----+
-//	               +--------+                                           +------+-----+
-//	                   |  |  ^                                            |  |
-//	ctx ends, closed,  |  |  | granted too late, or no common token:      |  | deadline, MaxHold, no quorum has it
-//	Try refused,       |  +--+ a new hold id                              |  +------------------------+
-//	masters refuse     |                                                  | Release, Close             |
-//	                   v                                                  v                            v
-//	              failed: *Error                                   ended: ErrReleased           ended: *Loss
-//
-// Every exit from asking or held releases the hold on each master that may have it. The ballot's vote is what is known
-// of the hold on a master. It changes only by that master's replies and messages, and after each change decide acts on
-// the verdict. An answer, a message and a timer belong to one hold, and count for no other.
+// Package hold has the states, what leads from one to the next, and what follows, as one table. A driver takes an event
+// to its hold by step, under the mutex of the lease, and apply carries out what follows. driver.current is the one
+// place that knows whether an answer is still for the hold: an answer and a message belong to one hold id, and count
+// for no other.
 //
 // A lease stands on one hold. Its end is the end of that hold. A conversion acquires a second hold, which has an end of
 // its own until the exchange: then the lease stands on the second one, keeps its subscribers, and the first one is
 // released.
 //
-// Lock: Acquire, askDirectly (one post for each of several masters), transport.Master.Do, answered, Vote.Answered,
-// decide, begin. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
+// Lock: Acquire, askDirectly (one post for each of several masters), transport.Master.Do, answered, step of Answered,
+// apply, start. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
 //
-// A hand-off becomes a lease: the listener calls onMessage, handedOff (trusted if the message is from the very server
-// with the known clock; otherwise the waiter asks), Vote.Granted, decide, begin; await returns.
+// A hand-off becomes a lease: the listener calls onMessage, handedOff (Told if the message is from the very server with
+// the known clock; otherwise Heard, and the waiter asks), apply, start; await returns.
 //
-// Renewal: keeping.plan decides when. The timer queue calls Fire, keeping.fire, start, and ask of each master; answered
-// counts one answer, and settle decides: succeeded, stalled, lose, or wait for more.
+// Renewal: the timer queue calls Fire, step of Tick, apply, renew for each master; renewed reports one answer, from
+// which Kept, NotKept, End or nothing follows.
 //
 // Release: endByHolder, giveBack, giving.directly; with several masters giving.calls, and count for each answer. A hold
-// that ends without a caller that waits: giveAtOnce, or giveTogether for a crowd. What fails goes to the releaseQueue.
+// that ends without a caller that waits: giveInBackground. What fails goes to the releaseQueue.
 //
-// Loss: the timer queue calls Fire, expire, lose, finish, fire. The contexts of the lease end, the rest is released.
+// Loss: the timer queue calls Fire, step of Tick, apply, end, fire. The contexts of the lease end, the rest is
+// released.
 //
 // An option of a lease is a field of Terms, one of all leases a field of Config. What only few holds need for it is in
 // extra, which is nil for the others.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"iter"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/masterset"
+	"github.com/seed74116694/fencelock/internal/outage"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -43,6 +46,7 @@ type Engine struct {
 	cfg   Config
 	clock clock.Clock
 	drift clock.Drift
+	world hold.World // what the holds share
 
 	// replicated: grants count only once replicas have them. Then an operation that makes or keeps a lease counts only
 	// once that many replicas have it. An acquire, a raise and a regain are followed by WAIT, and so is every renewal,
@@ -66,8 +70,8 @@ type Engine struct {
 	contentions    contentions
 	wakeUps        atomic.Uint64    // how often all waiters of a master were made to ask
 	releases       []*releaseQueues // of each master
-	renewalOutages outages          // of the servers that do not renew leases
-	evictions      evictions
+	renewalOutages outage.Set       // of the servers that do not renew leases
+	evicting       evicting
 	underWay       underWay
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
 	unawaited      atomic.Int64 // releases of WithBackgroundRelease that no quorum has answered
@@ -95,7 +99,7 @@ func New(cfg Config) *Engine {
 	n := len(cfg.Clients)
 	e := &Engine{
 		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), keys: wire.NewKeyspace(cfg.Prefix, n),
-		registry: registry{holds: make(map[string]*hold)}, underWay: underWay{none: make(chan struct{}, 1)},
+		registry: registry{holds: make(map[string]*driver)}, underWay: underWay{none: make(chan struct{}, 1)},
 		stop: make(chan struct{}), gone: make(chan struct{}),
 		replicated: cfg.Replicas > 0, confirmsHandOff: cfg.Replicas > 0 || cfg.ConfirmHandOff,
 	}
@@ -109,10 +113,11 @@ func New(cfg Config) *Engine {
 	for i := range e.scripts {
 		e.scripts[i].Store(newScriptSet(""))
 	}
-	e.evictions.e, e.evictions.of = e, make(map[string]eviction)
+	e.evicting.e = e
 	e.connect()
 	e.masterSet = e.newMasterSet()
 	e.tokens.clock, e.tokens.masters, e.tokens.marker = cfg.Clock, e.masters, e.keys.Marker
+	e.world = e.holdWorld()
 	e.tasks.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
 		e.tasks.spawn(m.Run)
@@ -131,7 +136,7 @@ func (e *Engine) connect() {
 		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
 		Renew: func(m *transport.Master) *transport.Script { return e.scripts.of(m).renew },
 		Spawn: e.tasks.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnMoved: e.onMoved,
-		OnSubscribeFailed: e.onSubscribeFailed, OnFirstAnswer: e.evictions.ask,
+		OnSubscribeFailed: e.onSubscribeFailed, OnFirstAnswer: e.evicting.ask,
 		OnUnread: func() { e.masterSet.Recheck() },
 		OnSlowCall: func(m *transport.Master, n *transport.Node, err error) {
 			e.waiters[m.Index].report(n, err, e.cfg.NodeTimeout)
@@ -166,7 +171,7 @@ func (e *Engine) newMasterSet() *masterset.Set {
 				// One without a first answer is not among them. It becomes a waiter later, and the next check finds it.
 				for _, a := range w.all() {
 					a.hold.lease.mu.Lock()
-					if a.hold.phase == asking {
+					if a.hold.asking != nil {
 						a.giveUp(a.failure(InvalidMasters, cause))
 					}
 					a.hold.lease.mu.Unlock()
@@ -210,7 +215,7 @@ func (r *restarts) seen(all masters) (any bool) {
 func (e *Engine) renewAll() {
 	for h := range e.registry.each {
 		h.lease.mu.Lock()
-		h.keeping.renewNow()
+		h.renewNow()
 		h.lease.mu.Unlock()
 	}
 }
@@ -234,6 +239,36 @@ func (e *Engine) Admin() Admin { return Admin{e} }
 // released in the background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
 	return newAcquisition(ctx, e, l.begin(), r).run(ctx)
+}
+
+// lastUnanswered returns when a renewal last had no answer although it may run later.
+func (e *Engine) lastUnanswered() clock.Instant {
+	return clock.Instant{Mono: time.Duration(e.unansweredAt.Load())}
+}
+
+// holdWorld returns what the holds of the engine share.
+func (e *Engine) holdWorld() hold.World {
+	return hold.World{
+		Drift: e.drift, Confirms: e.confirmsHandOff, Risks: e.observers.hooks.Of[OnAtRisk] != nil,
+		Reach: e.tokens.reach, Stall: e.stallAfter, Silence: e.silence, Jitter: mathrand.Float64,
+	}
+}
+
+// stallAfter returns how long a round of renewals waits for a quorum: the node timeout, and for slow links their round
+// trip in addition. It determines when the next attempt starts, not how long the lease is trusted. The lease is trusted
+// until its deadline, independent of any round.
+func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
+
+const lateShare = 10 // a process that was late for this part of the wait for an answer may have caused the wait
+
+// silence describes a master that has not answered since then. If this process was late meanwhile, it may not have read
+// an answer that came in time, or has asked late.
+func (e *Engine) silence(sent, now time.Duration) error {
+	silence := &NoReply{After: now - sent}
+	if by := e.timers.Delayed(sent, now); by > silence.After/lateShare {
+		return &ProcessLate{By: by, Silence: silence}
+	}
+	return silence
 }
 
 // suspended checks every lease again after the wall clock has run ahead. A machine that slept for a minute wakes with
@@ -266,10 +301,10 @@ func (e *Engine) shutDown() {
 	e.tasks.end()                    // nothing new is started; what runs may still post
 	e.endListening()                 // a server that hangs keeps a listener, beside the releases and not after them
 	for h := range e.registry.each { // before the waiters, which may be many: other processes wait for these
-		h.shutDown(held)
+		shutDown(h, hold.Held, hold.Lost)
 	}
 	for h := range e.registry.each {
-		h.shutDown(held, asking)
+		shutDown(h, hold.Held, hold.Lost, hold.Asking)
 	}
 	// The releases need the pipelines and the timers, so these end only after them.
 	e.underWay.await(until - e.clock.Now().Mono)
@@ -281,18 +316,15 @@ func (e *Engine) shutDown() {
 
 // shutDown ends the hold, because the engine is closed, if it is in one of these phases. Both ends leave releases to
 // the background, and Close waits for them.
-func (h *hold) shutDown(in ...phase) {
+func shutDown(h *driver, in ...hold.Phase) {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	switch {
-	case h.kept:
-		h.letGo()
-	case !slices.Contains(in, h.phase):
-	case h.phase == asking:
+	switch phase := h.life.Phase(); {
+	case !slices.Contains(in, phase):
+	case phase == hold.Asking:
 		h.asking.giveUp(h.asking.failure(Closed, ErrClosed))
-	case h.phase == held:
-		h.finish(ErrReleased)
-		giveTogether(h, nil)
+	default:
+		h.step(hold.Event{Kind: hold.Release, Way: hold.Together})
 	}
 }
 
@@ -355,11 +387,11 @@ func (e *Engine) Stats() Stats {
 type registry struct {
 	mu     sync.Mutex // guards what follows; acquired under a lease's mutex, never the other way round
 	closed bool
-	holds  map[string]*hold
+	holds  map[string]*driver
 }
 
 // add registers the hold under its id. It reports false after close.
-func (r *registry) add(h *hold) bool {
+func (r *registry) add(h *driver) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed {
@@ -376,7 +408,7 @@ func (r *registry) forget(id string) {
 }
 
 // lookup returns nil for a hold that has ended, or that belongs to another process.
-func (r *registry) lookup(id string) *hold {
+func (r *registry) lookup(id string) *driver {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.holds[id]
@@ -385,7 +417,7 @@ func (r *registry) lookup(id string) *hold {
 // each yields the holds one after the other, without a copy of them all. A map may be changed between two steps of an
 // iteration, so the mutex is held for each step and not between them: that of a lease is acquired before it. A hold may
 // end before the caller reaches it, so each use checks the phase.
-func (r *registry) each(yield func(*hold) bool) {
+func (r *registry) each(yield func(*driver) bool) {
 	r.mu.Lock()
 	for _, h := range r.holds {
 		r.mu.Unlock()

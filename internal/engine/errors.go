@@ -1,15 +1,14 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -37,6 +36,8 @@ type (
 	Advised      = transport.Advised
 	Unreplicated = transport.Unreplicated
 	Breaker      = wire.Breaker // who broke a hold, and why
+	Holder       = wire.Holder  // one granted hold as a master reports it
+	Waiter       = wire.Waiter  // one queued hold as a master shows it
 )
 
 // Abstaining is the answer of a master that has no vote at present.
@@ -81,11 +82,6 @@ func (f NodeFailures) Unwrap() []error {
 		all = append(all, &f[i])
 	}
 	return all
-}
-
-// find returns the index of a master's cause, or the index at which it would be.
-func (f NodeFailures) find(master int) (i int, found bool) {
-	return slices.BinarySearchFunc(f, master, func(f NodeFailure, master int) int { return cmp.Compare(f.Index, master) })
 }
 
 // Op is the call that failed.
@@ -169,16 +165,16 @@ func failureOf(m *transport.Master, key string, err error) NodeFailure {
 	return NodeFailure{Index: m.Index, Addr: m.At(key).Addr(), Err: err}
 }
 
-// Reason says why a lease ended without Release, in the words of logs and of package rwlock.
-type Reason string
+// Reason says why a lease ended without Release.
+type Reason = hold.Reason
 
 const (
-	Expired     Reason = "expired"     // its time was over without a renewal
-	Taken       Reason = "gone"        // the masters do not have the hold any more
-	Unreachable Reason = "not renewed" // no renewal was confirmed by a quorum in time
-	Paused      Reason = "paused"      // this process or its machine stood still past the deadline
-	MaxHold     Reason = "max hold"    // the agreed limit was reached
-	Broken      Reason = "broken"      // by an operator
+	Expired     = hold.Expired
+	Taken       = hold.Taken
+	Unreachable = hold.Unreachable
+	Paused      = hold.Paused
+	MaxHold     = hold.MaxHold
+	Broken      = hold.ByOperator
 )
 
 // Loss is the end of a lease without Release. It is not the failure of one call: every user of the lock has to learn of
@@ -190,9 +186,6 @@ type Loss struct {
 	Limit   time.Duration // the TTL, the hand-off TTL, or MaxHold; 0 for Taken and Broken
 	HandOff bool          // the lease was a hand-off that no renewal had confirmed
 	Err     error         // why the masters did not renew it, who broke it (*Breaker), or nil
-
-	by   *Engine // set for Taken: its servers may have evicted the hold
-	lock string  // key of the lock
 }
 
 func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/events"
+	"github.com/seed74116694/fencelock/internal/outage"
 )
 
 // Event describes an acquisition or a lease at the time of the event.
@@ -57,12 +58,12 @@ type observers struct {
 	hooks   Hooks
 	ofHolds bool // a hook is set that gets a context
 	logger  *slog.Logger
-	limit   logLimit
+	log     outage.Log // of servers that fail
 	relay   events.Relay
 }
 
 // offer queues an event, under mu or before the hold is registered. It may be dropped, and nothing depends on it.
-func (o *observers) offer(what What, h *hold, err error, left time.Duration) {
+func (o *observers) offer(what What, h *driver, err error, left time.Duration) {
 	if hook := o.hooks.Of[what]; hook != nil {
 		ctx, event := h.extra.ctx, h.event()
 		o.relay.Offer(func() { hook(ctx, event, err, left) })
@@ -85,7 +86,7 @@ func (o *observers) info(message string, attributes ...slog.Attr) {
 // acquired counts and reports the grant of a hold, under mu. The end is reported only if the grant was, regardless of
 // overflow in between, so that a hook that counts leases up and down comes out even, also over conversions. The grant
 // is offered even if only a hook of an end is set: ends are always taken, and only the grants bound how many there are.
-func (o *observers) acquired(h *hold) {
+func (o *observers) acquired(h *driver) {
 	h.e.counters.acquired.Add(1)
 	hooks := &o.hooks.Of
 	if hooks[OnAcquired] == nil && hooks[OnReleased] == nil && hooks[OnExpired] == nil && hooks[OnLost] == nil {
@@ -101,7 +102,7 @@ func (o *observers) acquired(h *hold) {
 
 // final reports the end of a hold, or that its release has failed, under mu. Nothing else tells the caller of the
 // failure, so it is offered even if the grant was dropped.
-func (o *observers) final(what What, h *hold, err error) {
+func (o *observers) final(what What, h *driver, err error) {
 	hook := o.hooks.Of[what]
 	switch {
 	case hook == nil:
@@ -113,7 +114,7 @@ func (o *observers) final(what What, h *hold, err error) {
 	}
 }
 
-func (o *observers) warnOfLoss(h *hold, loss *Loss) {
+func (o *observers) warnOfLoss(h *driver, loss *Loss) {
 	attributes := []slog.Attr{
 		slog.String("lock", h.name), slog.String("hold", h.id), slog.Uint64("token", uint64(loss.Token)),
 		slog.String("reason", string(loss.Reason)),
@@ -121,21 +122,21 @@ func (o *observers) warnOfLoss(h *hold, loss *Loss) {
 	if loss.Limit > 0 {
 		attributes = append(attributes, slog.Duration("limit", loss.Limit))
 	}
-	if cause := loss.Cause(); cause != nil {
-		attributes = append(attributes, slog.Any("error", cause))
+	if loss.Err != nil {
+		attributes = append(attributes, slog.Any("error", loss.Err))
 	}
 	o.warn("lease lost", attributes...)
 }
 
 // warnOfRelease counts the error that Release returns, and logs it unless the log has been told of its servers. The log
 // and the error agree on whether the release continues.
-func (o *observers) warnOfRelease(h *hold, failed *Error) {
+func (o *observers) warnOfRelease(h *driver, failed *Error) {
 	h.e.counters.unconfirmed.Add(1)
 	var servers []string
 	for _, node := range failed.Nodes {
 		servers = append(servers, node.Addr)
 	}
-	if servers != nil && !o.limit.due(h.e.clock.Now().Mono, servers...) {
+	if servers != nil && !o.log.Due(h.e.clock.Now().Mono, servers...) {
 		return
 	}
 	message := "release not confirmed, trying again in the background"
@@ -179,7 +180,7 @@ type losses struct {
 }
 
 // add records the loss of a hold, under the hold's mu.
-func (l *losses) add(h *hold, loss *Loss) {
+func (l *losses) add(h *driver, loss *Loss) {
 	lost := LostLease{Event: h.event(), Meta: h.terms.Meta, At: time.Now(), Loss: loss}
 	l.mu.Lock()
 	defer l.mu.Unlock()

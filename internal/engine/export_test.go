@@ -4,20 +4,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/transport"
 )
-
-// Outages are those of an engine.
-type Outages struct{ outages }
-
-// Tell reports whether a failure of the server is to be told.
-func (o *Outages) Tell(n *transport.Node, now time.Duration) bool {
-	due, _ := o.due(n, now, 0, new(logLimit))
-	return due
-}
-
-// Len is how many servers are known to fail.
-func (o *Outages) Len() int { return len(o.of) }
 
 // Leaving has the releases of an engine on one master that no caller waits for.
 type Leaving struct{ leaving }
@@ -77,8 +64,9 @@ func NewCrowd() *Crowd { return &Crowd{&Engine{clock: clock.System()}, make(map[
 func (c *Crowd) Join() (leave func() (next int), asks bool) {
 	l := new(Lease)
 	h := l.begin()
-	h.e = c.e
+	h.e, h.terms = c.e, new(Terms)
 	a := &acquisition{hold: h}
+	h.asking = a
 	c.numbers[a] = len(c.numbers)
 	return func() int {
 		if next := c.e.crowds.leave(a); next != nil {

@@ -9,8 +9,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -22,15 +23,13 @@ func ReleaseAll(leases []*Lease) []error {
 	errs, all := make([]error, len(leases)), make([]*giving, len(leases))
 	calls := make([][]transport.Call, len(e.masters))
 	for i, l := range leases {
-		h, over := l.endByHolder()
+		h, releases, over := l.endByHolder(nil)
 		if h == nil {
 			errs[i] = over
 			continue
 		}
 		g := newGiving(h, nil, byTerms)
-		l.mu.Lock()
-		postings := g.calls(nil)
-		l.mu.Unlock()
+		postings := g.calls(releases, nil)
 		e.underWay.add(-1)
 		for _, p := range postings {
 			calls[p.m.Index] = append(calls[p.m.Index], p.call)
@@ -56,96 +55,20 @@ func ReleaseAll(leases []*Lease) []error {
 	return errs
 }
 
-// release is the release of a hold on one master. It has all that it needs, so the lease may be collected: a server
-// that is down for an hour keeps no leases in memory.
-type release struct {
-	of        *releaseQueues // of the master
-	key       string
-	hold      string
-	tombstone wire.Tombstone
-	minimum   minimum
-	outrun    wire.Outrun
-	until     clock.Instant // the hold has expired there by then
-
-	heir     *hold           // the hold that goes on in place of this one, nil for none: see inherit
-	onAnswer func()          // sends the requests that wait for the answer; nil if none may wait
-	job      *giving         // counts the answer; nil in a queue, and for a single master's caller
-	isOver   bool            // the job has counted it; under the job's mutex
-	node     *transport.Node // that has confirmed it; see recentReleases
-}
-
-// lateness bounds how long a request may be on its way to a master after its client has given up on it. By then the
-// client's connection is closed.
-const lateness = time.Minute
-
-// request returns the request for a release that is about to be sent.
-func (r *release) request(now clock.Instant) wire.Release {
-	request := wire.Release{Hold: r.hold, Tombstone: r.tombstone, Outrun: r.outrun}
-	if rest := r.minimum.until - now.Mono; rest > 0 {
-		request.Minimum = wire.Minimum{Least: r.minimum.least, Rest: rest}
-	}
-	return request
-}
-
-// hasLast reports whether the request has an argument that stands in place of other holds.
-func (r *release) hasLast() bool { return r.minimum.least > 0 || r.outrun.Grant > 0 }
-
-func (r *release) Receive(result rueidis.RedisResult, sent clock.Instant) {
-	had, failure := r.answered(result, sent)
-	if r.onAnswer != nil {
-		r.onAnswer()
-	}
-	r.job.count(r.of.m.Index, had, failure)
-}
-
-// answered applies the answer. A release that failed is retried in the background until the hold has expired. It may
-// have run: the second run then finds the hold gone, and touches no other hold.
-func (r *release) answered(result rueidis.RedisResult, sent clock.Instant) (had bool, failure *NodeFailure) {
-	m := r.of.m
-	reply, err := wire.ReadRelease(result)
-	if err != nil {
-		again := *r
-		again.job, again.onAnswer = nil, nil
-		if r.job == nil || r.job.by != adopting || !r.job.postpone(&again, err) {
-			r.of.retry(&again, err)
-		}
-		failed := failureOf(m, r.key, m.Explain(err))
-		return false, &failed
-	}
-	m.Sample(r.key, sent, reply.Micros)
-	r.confirmed(reply)
-	return reply.Was == wire.WasGranted, nil
-}
-
-// confirmed is called for a master's answer that it does not have the hold any more.
-func (r *release) confirmed(reply wire.ReleaseReply) {
-	m := r.of.m
-	if !m.Standalone {
-		r.of.recent.note(r)
-	}
-	if reply.Broken != nil {
-		r.heir.inherit(reply.Broken)
-	}
-	if reply.More != wire.NoMore {
-		r.of.e.waiters[m.Index].goOn(r.key, reply.More)
-	}
-}
-
 // giving is the release of one hold on its masters. It counts the answers, and is under way until further ones change
 // nothing. It outlives the call that waits for it, because answers may arrive after the call's timeout.
 type giving struct {
-	h, heir   *hold // heir goes on in place of h, nil for none: see inherit
+	h, heir   *driver // heir goes on in place of h, nil for none: see inherit
 	by        way
 	unawaited bool          // no caller waits for it, by its terms: the verdict goes to the hooks and to the logger
 	certain   chan struct{} // closed when further answers change nothing
 	releases  []release     // of each master; without a hold where none is posted
 
-	mu          sync.Mutex // guards what follows
-	decided     bool       // certain is closed
-	had, hadNot int        // masters, by their answers
-	failures    []NodeFailure
-	postponed   []func() // releases of an adoption that failed, to be repeated if it succeeds
-	taken       bool     // it has succeeded
+	mu        sync.Mutex // guards what follows
+	answers   hold.Giving
+	failures  []NodeFailure
+	postponed []func() // releases of an adoption that failed, to be repeated if it succeeds
+	taken     bool     // it has succeeded
 }
 
 // way is how a hold is given back, and what the answers are to show.
@@ -158,75 +81,79 @@ const (
 	adopting            // a caller waits until it is known that a quorum had the hold until it was released
 )
 
-func newGiving(h, heir *hold, by way) *giving {
-	h.e.underWay.add(+1)
-	releases := make([]release, len(h.e.masters))
-	return &giving{h: h, heir: heir, by: by, certain: make(chan struct{}), releases: releases}
+// shows says what the answers of each way are to show.
+var shows = [...]hold.Shows{awaited: hold.IsGone, byTerms: hold.IsGone, atOnce: hold.IsOver, adopting: hold.WasHeld}
+
+func newGiving(h, heir *driver, by way) *giving {
+	e := h.e
+	e.underWay.add(+1)
+	g := &giving{h: h, heir: heir, by: by, certain: make(chan struct{}), releases: make([]release, len(e.masters))}
+	g.answers = hold.NewGiving(shows[by], len(e.masters))
+	if by == byTerms && h.terms.BackgroundRelease {
+		// If so many releases have no answer, the servers are slower than their clients, and the caller waits.
+		if g.unawaited = e.unawaited.Add(1) <= releasesUnderWay; !g.unawaited {
+			e.unawaited.Add(-1)
+		}
+	}
+	return g
 }
 
-// giveBack releases a hold that has ended, and waits for the verdict: at most for the release timeout, and if bounded
-// not beyond the end of ctx. The releases on masters that have not answered by then continue in the background, and
-// Close waits for them.
-func giveBack(ctx context.Context, bounded bool, h, heir *hold, by way) error {
-	returned := false
+// giveBack sends the releases of a hold that has ended, and waits for the verdict: at most for the release timeout, and
+// if bounded not beyond the end of ctx. The releases on masters that have not answered by then continue in the
+// background, and Close waits for them.
+func giveBack(ctx context.Context, bounded bool, h, heir *driver, releases []hold.Effect, by way) (err error) {
+	e, returned := h.e, false
 	defer func() { // a method of ctx or a hook of the client has panicked, perhaps before the release was sent
 		if !returned {
-			h.lease.mu.Lock()
-			defer h.lease.mu.Unlock()
-			giveAtOnce(h, heir)
+			newGiving(h, heir, atOnce).calls(releases, nil).post()
 		}
 	}()
-	err := tryGiveBack(ctx, bounded, h, heir, by)
-	returned = true
-	return err
-}
-
-// tryGiveBack is giveBack that a panic ends.
-func tryGiveBack(ctx context.Context, bounded bool, h, heir *hold, by way) error {
-	e := h.e
 	var over <-chan struct{}
 	if bounded {
 		over = ctx.Done()
 	}
 	if len(e.masters) == 1 && (by == awaited || !h.terms.BackgroundRelease) {
 		alone := giving{h: h, heir: heir}
-		return alone.directly(ctx, over)
-	}
-	g := newGiving(h, heir, by)
-	h.lease.mu.Lock()
-	calls := g.calls(make(postings, 0, fewMasters))
-	h.lease.mu.Unlock()
-	if calls.post(); g.unawaited {
-		return nil
-	}
-	timeout := e.timeouts.start(e.cfg.ReleaseTimeout)
-	defer e.timeouts.stop(timeout)
-	return g.await(timeout.C, over)
-}
-
-// giveAtOnce gives the hold back in the background, under mu, and removes it from the registry. The releases are
-// counted first, so that Close sees either the hold or its releases. They are sent when mu is unlocked, and not
-// together with others, since the next single attempts of this process wait for the answers.
-func giveAtOnce(h, heir *hold) {
-	h.lease.mu.afterUnlock(newGiving(h, heir, atOnce).calls(nil).post)
-	h.e.registry.forget(h.id)
-}
-
-// giveTogether is giveAtOnce through the queues: the releases of a crowd that gives up are sent together.
-func giveTogether(h, heir *hold) {
-	g := giving{h: h, heir: heir}
-	g.withdrawUnsent()
-	for i, m := range h.e.masters {
-		if h.ballot.Vote(i).MayBeHeld() {
-			g.queue(m)
+		err = alone.directly(ctx, over, &releases[0])
+	} else {
+		g := newGiving(h, heir, by)
+		if g.calls(releases, make(postings, 0, fewMasters)).post(); !g.unawaited {
+			timeout := e.timeouts.start(e.cfg.ReleaseTimeout)
+			defer e.timeouts.stop(timeout)
+			err = g.await(timeout.C, over)
 		}
 	}
-	h.e.registry.forget(h.id)
+	returned = true
+	return err
+}
+
+// giveInBackground sends the releases at the beginning of these effects in the background, under mu. They are counted
+// at once, so that Close sees either the hold or its releases.
+func giveInBackground(h *driver, releases []hold.Effect) {
+	other := func(f hold.Effect) bool { return f.Kind != hold.SendRelease }
+	if end := slices.IndexFunc(releases, other); end >= 0 {
+		releases = releases[:end]
+	}
+	var heir *driver
+	if releases[0].Heir {
+		heir = h
+	}
+	switch releases[0].Way {
+	case hold.AtOnce: // not together with others, since the next single attempts of this process wait for the answers
+		newGiving(h, heir, atOnce).calls(releases, nil).post()
+	default: // through the queues: the releases of a crowd that gives up are sent together
+		g := giving{h: h, heir: heir}
+		for i := range releases {
+			if !g.withdraw(&releases[i]) {
+				g.queue(&releases[i])
+			}
+		}
+	}
 }
 
 // directly is giveBack on a single master, on the caller's goroutine. A request that was answered has run before the
 // release. For a request that was not answered, the release leaves a tombstone if it finds no hold.
-func (g *giving) directly(ctx context.Context, over <-chan struct{}) error {
+func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Effect) error {
 	h := g.h
 	e, m := h.e, h.e.masters[0]
 	var within context.Context
@@ -239,10 +166,8 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}) error {
 		defer cancel()
 		within = bounded
 	}
-	h.lease.mu.Lock()
 	now := e.clock.Now()
-	r := g.on(m, now) // answers may still arrive
-	h.lease.mu.Unlock()
+	r := g.on(f, now)
 	var keys [2]string
 	var array [3]string
 	args := r.request(now).Args(array[:0])
@@ -267,34 +192,25 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}) error {
 	}
 }
 
-// calls makes the releases of all that the masters may have of the hold, under mu, for the caller to post once mu is
-// unlocked. All masters get one token floor for the tokens that hand-offs mint. Several masters grant the next holder
-// at this moment, and its token needs no raise if they mint the same one.
+// calls makes the releases, for the caller to post. All masters get one token floor for the tokens that hand-offs mint.
+// Several masters grant the next holder at this moment, and its token needs no raise if they mint the same one.
 //
 // Without a caller that waits, the release on a server that fails goes with the next probe. No attempt waits for that:
 // it fails at once, as it would without the release.
-func (g *giving) calls(calls postings) postings {
+func (g *giving) calls(releases []hold.Effect, calls postings) postings {
 	h := g.h
 	e, lock := h.e, h.key
-	if g.by == byTerms && h.terms.BackgroundRelease {
-		// If so many releases have no answer, the servers are slower than their clients, and the caller waits.
-		if g.unawaited = e.unawaited.Add(1) <= releasesUnderWay; !g.unawaited {
-			e.unawaited.Add(-1)
-		}
-	}
-	g.withdrawUnsent()
 	keys, now, proposal := e.keys.ForCall(nil, h.key), e.clock.Now(), e.tokens.proposalAfter(h.token())
 	var args []string // mostly the same for all masters
 	var last release
-	for i, m := range e.masters {
-		switch r := &g.releases[i]; {
-		case !h.ballot.Vote(i).MayBeHeld(): // it has let go of it
-			g.count(i, false, nil)
+	for i := range releases {
+		f := &releases[i]
+		switch m, r := e.masters[f.Master], &g.releases[f.Master]; {
+		case g.withdraw(f):
 		case g.by == atOnce && m.At(lock).Failing():
-			g.queue(m)
-			g.count(i, false, nil)
+			g.queue(f)
 		default:
-			*r = g.on(m, now)
+			*r = g.on(f, now)
 			if r.job = g; g.by == atOnce || g.unawaited {
 				r.onAnswer = r.of.leaving.add(lock)
 			}
@@ -304,40 +220,36 @@ func (g *giving) calls(calls postings) postings {
 			calls = append(calls, r.posting(keys, args, proposal))
 		}
 	}
+	for i := range g.releases {
+		if g.releases[i].job == nil { // it has let go of the hold, or its release is in a queue
+			g.count(i, false, nil)
+		}
+	}
 	return calls
 }
 
 // queue hands the release on one master to its queue, under mu.
-func (g *giving) queue(m *transport.Master) {
-	r := g.on(m, g.h.e.clock.Now())
+func (g *giving) queue(f *hold.Effect) {
+	r := g.on(f, g.h.e.clock.Now())
 	r.announce()
 	g.h.lease.mu.afterUnlock(func() { r.of.queue(r.key).add(&r) })
 }
 
-// on returns the release of what one master may have of the hold, under mu.
-//
-// Without a tombstone, a request that arrives after the release would be granted, and the lock would be held without a
-// holder for a TTL (cases no-tombstone and overtake). A request without an answer may be the one that was granted. An
-// earlier request that failed may still be on its way too, over a connection that was replaced since. It can do no harm
-// beyond the TTL of its grant, or once its connection is closed.
-func (g *giving) on(m *transport.Master, now clock.Instant) release {
+// on returns the release on one master. The node timeout covers a call that is still on its way.
+func (g *giving) on(f *hold.Effect, now clock.Instant) release {
 	h := g.h
-	e, kept := h.e, h.terms.TTL
-	r := release{of: e.releases[m.Index], key: h.key, hold: h.id, heir: g.heir}
-	if h.extra != nil {
-		r.minimum = h.keeping.minimum()
-		kept = max(h.keeping.longestTTL(), h.keeping.minimumLeft())
+	r := release{
+		of: h.e.releases[f.Master], key: h.key, hold: h.id, heir: g.heir,
+		until: now.Add(f.Keep + h.e.cfg.NodeTimeout),
 	}
-	// A vote learns of no grant once the hold has ended. So the client knew this one while it trusted in the lease.
-	if several := len(e.masters) > 1; several && h.isStanding() && h.done.err() == ErrReleased && h.outrun(m) {
-		r.outrun = wire.Outrun{Token: h.token(), Grant: h.ballot.Vote(m.Index).Token}
+	if f.At > 0 {
+		r.minimum = minimum{h.terms.MinHold, f.At}
 	}
-	// Renewals end with the lease, so nothing can have moved the expiry since. The node timeout covers a call that is
-	// still on its way.
-	r.until = now.Add(kept + e.cfg.NodeTimeout)
-	if vote := h.ballot.Vote(m.Index); vote.Unanswered() {
-		late := wire.FormatMillis(min(max(kept, h.terms.MinHold), lateness))
-		r.tombstone = wire.Tombstone{TTL: late, Several: vote.MayArriveLate()}
+	if f.Outrun > 0 {
+		r.outrun = wire.Outrun{Token: f.Token, Grant: f.Outrun}
+	}
+	if f.TTL > 0 {
+		r.tombstone = wire.Tombstone{TTL: wire.FormatMillis(f.TTL), Several: f.Several}
 	}
 	return r
 }
@@ -350,31 +262,26 @@ func (r *release) posting(keys, args []string, proposal int64) posting {
 	}}
 }
 
-// withdrawUnsent withdraws the requests that have not left, under mu. What never left needs no release: while a server
-// stands still, most of what is asked does not leave.
-func (g *giving) withdrawUnsent() {
-	h := g.h
-	for i, m := range h.e.masters {
-		vote := h.ballot.Vote(i)
-		if vote.State == ballot.Asked && m.Withdraw(h.key, h.id) {
-			vote.Unsent()
-		}
+func (s *scriptSet) releaseOf(h *driver) *transport.Script {
+	if h.mode == fencing.Write && (h.extra == nil || h.extra.owner == "" && h.extra.shared.block == 0) {
+		return s.plainRelease
 	}
+	return s.release
+}
+
+// withdraw reports whether the request for the hold on this master had not left, and withdraws it. What never left
+// needs no release: while a server stands still, most of what is asked does not leave.
+func (g *giving) withdraw(f *hold.Effect) bool {
+	return f.Unsent && g.h.e.masters[f.Master].Withdraw(g.h.key, g.h.id)
 }
 
 func (g *giving) count(master int, had bool, failure *NodeFailure) {
 	g.mu.Lock()
 	g.releases[master].isOver = true
-	switch {
-	case failure != nil:
+	if failure != nil {
 		g.failures = append(g.failures, *failure)
-	case had:
-		g.had++
-	default:
-		g.hadNot++
 	}
-	certain := !g.decided && g.isCertain()
-	g.decided = g.decided || certain
+	certain := g.answers.Count(had, failure != nil)
 	g.mu.Unlock()
 	if !certain {
 		return
@@ -423,13 +330,14 @@ func (g *giving) await(timeout <-chan time.Time, over <-chan struct{}) error {
 func (g *giving) verdict() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch g.found(g.had, g.hadNot) {
-	case gone:
+	switch g.answers.Found() {
+	case hold.WasGone:
 		return g.wasGone()
-	case confirmed:
+	case hold.Shown:
 		return nil
 	default:
-		failed := g.unreleased(g.failures, g.had+g.hadNot)
+		had, hadNot := g.answers.Had()
+		failed := g.unreleased(g.failures, had+hadNot)
 		failed.Nodes = g.causes()
 		return failed
 	}
@@ -439,8 +347,7 @@ func (g *giving) verdict() error {
 // relied on it must know.
 func (g *giving) wasGone() *Loss {
 	h := g.h
-	h.e.evictions.suspect(h.key)
-	return &Loss{Name: h.name, Token: h.token(), Reason: Taken, by: h.e, lock: h.key}
+	return &Loss{Name: h.name, Token: h.token(), Reason: Taken}
 }
 
 // unreleased returns the error of a release that a quorum has not confirmed.
@@ -474,35 +381,4 @@ func (g *giving) postpone(r *release, cause error) bool {
 		g.postponed = append(g.postponed, func() { r.of.retry(r, cause) })
 	}
 	return !g.taken
-}
-
-// finding is what the answers to a release show.
-type finding uint8
-
-const (
-	notKnown  finding = iota
-	confirmed         // what the way of the release is to show
-	gone              // a quorum no longer had the hold when the release arrived, so the lease protected nothing by then
-)
-
-// found returns what so many answers show.
-func (g *giving) found(had, hadNot int) finding {
-	switch need := g.h.e.masters.quorum(); {
-	case g.by == atOnce: // all answers are awaited
-		return notKnown
-	case hadNot >= need:
-		return gone
-	case had >= need, g.by != adopting && had+hadNot >= need:
-		return confirmed
-	default:
-		return notKnown
-	}
-}
-
-// isCertain reports whether the outstanding answers cannot change what is found. What holds if all of them go one way,
-// and if all go the other, holds for any mixture.
-func (g *giving) isCertain() bool {
-	found, open := g.found(g.had, g.hadNot), len(g.releases)-g.had-g.hadNot-len(g.failures)
-	return open == 0 || found != notKnown &&
-		found == g.found(g.had+open, g.hadNot) && found == g.found(g.had, g.hadNot+open)
 }

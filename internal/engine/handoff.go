@@ -6,9 +6,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -26,55 +26,26 @@ func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text strin
 		}
 		return
 	}
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if id != h.id || h.phase == ended {
+	if !h.current(id) {
 		return
 	}
+	defer h.lease.mu.Unlock()
 	switch message := message.(type) {
 	case wire.Handoff:
 		voter{h, m}.handedOff(from, message)
 	case wire.YieldRequest:
-		// A hold that is held does not yield the grant to the one that comes first: it stands on a quorum, so the other
-		// hold cannot have a quorum before the release.
-		if h.phase == asking {
-			h.ballot.Vote(m.Index).YieldRequested()
-			h.perform(h.ballot.Next(nil))
-		}
+		h.step(hold.Event{Kind: hold.Wanted, Master: m.Index})
 	case wire.Contended:
 		h.setContended()
 	case wire.BreakNotice:
-		h.broken(message.By)
+		h.step(hold.Event{Kind: hold.Broken, By: message.By, Keeps: !message.By.Now})
 	}
 }
 
 // voter is a master as one hold sees it: what the hold sends to it, what it answers, and its messages.
 type voter struct {
-	h *hold
+	h *driver
 	m *transport.Master
-}
-
-// post sends a call for the hold, under mu. counted gets the answer under mu, unless the hold was given up. The call is
-// sent when mu is unlocked.
-func (v voter) post(call transport.Call, read holdReader, counted func(wire.HoldReply, ballot.Answer, error)) {
-	h, m := v.h, v.m
-	// An answer counts for the hold that it was requested for. The acquisition may have given up that hold since.
-	id := h.id
-	call.Keys, call.Urgent, call.Replicated = h.e.keys.ForCall(nil, h.key), true, true
-	to := func(r rueidis.RedisResult, sent clock.Instant) {
-		reply, err := readHold(r, read)
-		a := v.answer(reply, err, sent)
-		h.lease.mu.Lock()
-		defer h.lease.mu.Unlock()
-		if id == h.id && h.phase != ended {
-			counted(reply, a, err)
-		}
-	}
-	// The answer to a repeated call does not cover what the first one has written.
-	if call.To = transport.RepeaterFunc(to); h.e.confirmsHandOff {
-		call.To = transport.ReceiverFunc(to)
-	}
-	h.lease.mu.afterUnlock(func() { m.Post(call) })
 }
 
 // holdReader reads the reply of one of the scripts about one hold.
@@ -107,7 +78,8 @@ func (v voter) answer(reply wire.HoldReply, err error, sent clock.Instant) ballo
 		return e.noAnswer(m, err)
 	}
 	if len(e.masters) > 1 {
-		e.tokens.observeRoundTrip(min(e.clock.Now().Mono-sent.Mono, time.Second/2))
+		took := min(e.clock.Now().Mono-sent.Mono, time.Second/2)
+		e.tokens.roundTrip.Store(max(int64(took), e.tokens.roundTrip.Load()*7/8)) // earlier long ones decay
 	}
 	switch reply.Status {
 	case wire.Granted:
@@ -161,16 +133,11 @@ func (v voter) handedOff(from *transport.Node, g wire.Handoff) {
 	if g.Contended {
 		h.setContended()
 	}
-	switch until, known := v.handoffTrust(from, g, h.e.clock.Now()); {
-	case known:
-		h.ballot.Vote(m.Index).Block(g.Token, g.First)
-		v.granted(g.Token, until)
-		h.changed(m)
-	case h.phase == asking && h.ballot.Vote(m.Index).State == ballot.Queued:
-		h.e.waiters[m.Index].wake(h.name)
-	case h.phase == asking:
-		h.asking.notified |= 1 << (m.Index % 64)
+	e := hold.Event{Kind: hold.Heard, Master: m.Index, First: g.First}
+	if until, known := v.handoffTrust(from, g, h.e.clock.Now()); known {
+		e.Kind, e.Answer = hold.Told, ballot.Answer{Status: ballot.IsGranted, Token: g.Token, Until: until}
 	}
+	h.step(e)
 }
 
 // handoffTrust returns until when a hand-off is trusted. The sample of the clock has to be of the server that the
@@ -193,60 +160,12 @@ func (v voter) handoffTrust(from *transport.Node, g wire.Handoff, now clock.Inst
 	return h.e.drift.Trusted(now, left), true
 }
 
-// granted counts a grant that a message or a refresh reported, under mu: at once, or when it is confirmed. A vote has
-// at most one confirmation under way. A later grant is confirmed when the next refresh reports it.
-func (v voter) granted(token fencing.Token, until clock.Instant) {
-	h, m := v.h, v.m
-	vote := h.ballot.Vote(m.Index)
-	if !h.e.confirmsHandOff {
-		vote.Granted(token, until)
-		return
-	}
-	if !vote.Confirming(token) {
-		return
-	}
-	id := h.id
-	// A millisecond more than the TTL, because an unchanged expiry would not be a write.
-	ttl := wire.FormatMillis(max(h.terms.TTL, h.keeping.minimumLeft()) + time.Millisecond)
-	renewal := &transport.Renewal{
-		Renewal:  h.keeping.renewal(ttl, token),
-		Deadline: until,
-		Done:     func(renewed bool, err error, sent clock.Instant) { v.confirmed(id, token, renewed, err, sent) },
-	}
-	h.lease.mu.afterUnlock(func() { m.Renew(renewal) })
-}
-
-// confirmed applies the answer to the renewal of such a grant. A renewal without an answer may have moved the expiry on
-// the server, or may do so later, also after the lease has begun by another confirmation.
-func (v voter) confirmed(id string, token fencing.Token, renewed bool, err error, sent clock.Instant) {
-	h := v.h
-	answer := ballot.Answer{Status: ballot.IsAbsent}
-	switch {
-	case err != nil:
-		answer = h.e.noAnswer(v.m, err)
-	case renewed:
-		answer = ballot.Answer{Status: ballot.IsGranted, Token: token, Until: h.e.drift.Trusted(sent, h.terms.TTL)}
-	}
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	h.keeping.noteUnanswered(err, h.terms.TTL, h.e.clock.Now())
-	if id != h.id || h.phase == ended {
-		return
-	}
-	if by, broken := err.(*Breaker); broken {
-		h.broken(by)
-		return
-	}
-	h.ballot.Vote(v.m.Index).Confirmed(token, answer)
-	h.changed(v.m)
-}
-
 // onListen is called when messages of a node arrive from now on, or of all nodes if the node is nil. Earlier messages
 // did not arrive here, so every possible recipient asks: the waiters, and the holders of shared holds.
 func (e *Engine) onListen(m *transport.Master, _ *transport.Node) {
 	for h := range e.registry.each { // first: a hold that is granted after this has missed no message
 		h.lease.mu.Lock()
-		h.keeping.poll()
+		h.poll()
 		h.lease.mu.Unlock()
 	}
 	e.waiters[m.Index].wakeAll()
@@ -269,9 +188,4 @@ func (e *Engine) onSubscribeFailed(m *transport.Master, n *transport.Node, err e
 		observers.relay.Offer(func() { hook(n.Addr(), err) })
 	}
 	e.waiters[m.Index].wakeAll()
-}
-
-// observeRoundTrip records a round trip if it is long, and lets earlier long ones decay.
-func (t *tokens) observeRoundTrip(d time.Duration) {
-	t.roundTrip.Store(max(int64(d), t.roundTrip.Load()*7/8))
 }

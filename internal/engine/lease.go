@@ -9,27 +9,28 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/hold"
 )
 
 // Lease is a caller's handle of the lock, from the grant to Release or loss. It stands on one hold, and a conversion
 // replaces that hold by another one. The zero value is made for Engine.Acquire. All methods may be called from any
 // goroutine.
 type Lease struct {
-	mu       guard                // guards what follows, and the holds of the lease with their acquisitions
-	done     doneState            // the end of the lease, which is the end of the standing hold
-	standing atomic.Pointer[hold] // written under mu
-	first    hold                 // the standing hold before a conversion: one allocation with the lease
+	mu       guard                  // guards what follows, and the holds of the lease with their acquisitions
+	done     doneState              // the end of the lease, which is the end of the standing hold
+	standing atomic.Pointer[driver] // of the hold that it stands on; written under mu
+	first    driver                 // the standing one before a conversion: one allocation with the lease
 }
 
 // lock locks the mutex and returns the standing hold, which changes only under the mutex.
-func (l *Lease) lock() *hold {
+func (l *Lease) lock() *driver {
 	l.mu.Lock()
 	return l.standing.Load()
 }
 
 // begin makes the first hold of a new lease the one that it stands on, and returns it.
-func (l *Lease) begin() *hold {
-	l.first.lease, l.first.done = l, &l.done
+func (l *Lease) begin() *driver {
+	l.first.lease = l
 	l.standing.Store(&l.first)
 	return &l.first
 }
@@ -47,9 +48,9 @@ func (l *Lease) keep() bool {
 	return true
 }
 
-// claim makes a hold that no caller had the caller's.
+// claim records that the caller got the lease. From then on it leaves its minimum behind.
 func (l *Lease) claim() {
-	l.lock().unclaimed = false
+	l.lock().step(hold.Event{Kind: hold.Claim})
 	l.mu.Unlock()
 }
 
@@ -92,13 +93,12 @@ func (l *Lease) MaxWait() time.Duration { return l.standing.Load().terms.MaxWait
 func (l *Lease) Deadline() time.Time {
 	h := l.lock()
 	defer l.mu.Unlock()
-	now := h.e.clock.Now()
-	if h.expire(now); h.phase != held {
+	if !h.stillHeld() {
 		return time.Time{}
 	}
 	// The wall clock may have been set since the grant, so the moment is computed from what is left by the monotonic
 	// clock.
-	return time.Now().Add(h.ends() - now.Mono)
+	return time.Now().Add(h.life.Ends() - h.e.clock.Now().Mono)
 }
 
 // Trusted reports whether the lease stands at an instant of Engine.Now, as Err does, except that it ignores MaxHold. It
@@ -107,7 +107,7 @@ func (l *Lease) Deadline() time.Time {
 func (l *Lease) Trusted(now clock.Instant) bool {
 	for {
 		h := l.standing.Load()
-		if !h.trust.until().Passed(now) {
+		if !h.life.Until().Passed(now) {
 			return true
 		}
 		if h.isStanding() { // else a conversion has just replaced it
@@ -121,7 +121,7 @@ func (l *Lease) Trusted(now clock.Instant) bool {
 func (l *Lease) Err() error {
 	h := l.lock()
 	defer l.mu.Unlock()
-	h.expire(h.e.clock.Now())
+	h.stillHeld()
 	return l.done.err()
 }
 
@@ -158,7 +158,8 @@ func (l *Lease) LoseAt(limit time.Duration, token fencing.Token) {
 	h := l.lock()
 	defer l.mu.Unlock()
 	if h.stillHeld() {
-		h.lose(&Loss{Name: h.name, Token: token, Reason: MaxHold, Limit: limit})
+		loss := &hold.Loss{Reason: hold.MaxHold, Token: token, Limit: limit}
+		h.step(hold.Event{Kind: hold.Lose, Loss: loss})
 	}
 }
 
@@ -167,12 +168,13 @@ func (l *Lease) LoseAt(limit time.Duration, token fencing.Token) {
 // lease that was released before, the *Loss of a lease that was lost, and *Error. With Terms.BackgroundRelease it posts
 // the release and returns nil: what the masters answer goes to the hooks and to the logger.
 func (l *Lease) Release(ctx context.Context) error {
-	h, over := l.endByHolder()
+	var few [fewEffects]hold.Effect
+	h, releases, over := l.endByHolder(few[:0])
 	if h == nil {
 		return over
 	}
 	defer h.e.underWay.add(-1)
-	err := giveBack(ctx, false, h, nil, byTerms)
+	err := giveBack(ctx, false, h, nil, releases, byTerms)
 	if failed, ok := err.(*Error); ok {
 		h.e.observers.warnOfRelease(h, failed)
 	}
@@ -181,29 +183,31 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // ReleaseWithin is Release that does not wait beyond the end of ctx. It is for callers that do not need the result.
 func (l *Lease) ReleaseWithin(ctx context.Context) {
-	if h, _ := l.endByHolder(); h != nil {
+	if h, releases, _ := l.endByHolder(nil); h != nil {
 		defer h.e.underWay.add(-1)
-		_ = giveBack(ctx, true, h, nil, byTerms)
+		_ = giveBack(ctx, true, h, nil, releases, byTerms)
 	}
 }
 
-// endByHolder ends a lease that is held, counts its release as under way and returns its hold, for the caller to
-// give back. Otherwise it returns what Release returns: nil if the lease was released before, and its *Loss each time.
-func (l *Lease) endByHolder() (h *hold, over error) {
+// endByHolder ends a lease that is held, counts its release as under way and returns its hold with the releases that
+// are to be sent, appended to effects. Otherwise it returns what Release returns: nil if the lease was released before,
+// and its *Loss each time.
+func (l *Lease) endByHolder(effects []hold.Effect) (h *driver, releases []hold.Effect, over error) {
 	h = l.lock()
 	defer l.mu.Unlock()
-	if h.expire(h.e.clock.Now()); h.phase != held {
-		h.letGo()
-		if over = l.done.err(); over == ErrReleased {
-			over = nil
-		}
-		return nil, over
-	}
 	h.e.underWay.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
-	h.finish(ErrReleased)
-	h.e.registry.forget(h.id)
 	// The lease ends before the request leaves, so that no goroutine trusts it while another holder enters.
-	return h, nil
+	before := l.done.err()
+	releases = h.endBy(hold.Release, effects)
+	switch over = l.done.err(); {
+	case over != ErrReleased: // lost
+	case before == nil:
+		return h, releases, nil
+	default:
+		over = nil
+	}
+	h.e.underWay.add(-1)
+	return nil, nil, over
 }
 
 // ReleaseSoon ends a lease that is held, as Release does, and gives the lock back in the background. It is for callers
@@ -229,8 +233,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		cause = errs.Cause(ctx)
 	}
 	h := l.lock()
-	now := h.e.clock.Now()
-	if h.expire(now); h.phase != held {
+	if !h.stillHeld() {
 		defer l.mu.Unlock()
 		return l.done.err()
 	}
@@ -238,12 +241,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 		defer l.mu.Unlock()
 		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: cause}
 	}
-	if h.keeping.round == nil {
-		h.keeping.start(now)
-		h.setTimer(now) // for the end of the round, even if no renewal is scheduled
-	}
-	outcome := make(chan error, 1)
-	h.keeping.round.waiters = append(h.keeping.round.waiters, outcome)
+	outcome := h.awaitRound()
+	h.step(hold.Event{Kind: hold.Renew})
 	l.mu.Unlock()
 	select {
 	case err := <-outcome:
@@ -264,21 +263,18 @@ func (l *Lease) Renew(ctx context.Context) error {
 func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
 	for ctx.Err() == nil { // not under mu: it is the caller's code
 		h := l.lock()
-		now := h.e.clock.Now()
-		if h.expire(now); h.phase != held {
+		if !h.stillHeld() {
 			l.mu.Unlock()
 			break
 		}
-		r := h.keeping.round
-		if r == nil {
+		if !h.life.Rounds() {
 			if ttl > 0 {
-				h.keeping.changeTTL(ttl, now)
+				h.step(hold.Event{Kind: hold.SetTTL, TTL: ttl, Sent: h.e.lastUnanswered()})
 			}
 			l.mu.Unlock()
 			break
 		}
-		over := make(chan error, 1)
-		r.waiters = append(r.waiters, over)
+		over := h.awaitRound()
 		l.mu.Unlock()
 		select {
 		case <-over:
@@ -331,7 +327,7 @@ func (l *Lease) ResetContended() {
 				if open.Add(-1) == 0 {
 					h := l.lock()
 					defer l.mu.Unlock()
-					h.keeping.poll()
+					h.poll()
 				}
 			})
 		}
@@ -422,8 +418,8 @@ func (d *doneState) fire(err error, mu *guard) {
 // guard is the mutex of a lease. A call that must not run under it, such as the end of a context or a call to another
 // part, is deferred until it is unlocked.
 type guard struct {
-	mu       sync.Mutex
-	deferred *deferred // in the order of deferral
+	sync.Mutex           // the comments of functions that are called under it say "under mu"
+	deferred   *deferred // in the order of deferral
 }
 
 // deferred is one deferred call. A list takes 16 bytes less of every lease than a slice, and is seldom long.
@@ -432,15 +428,12 @@ type deferred struct {
 	next *deferred
 }
 
-// Lock is not re-entrant. The comments of functions that are called under it say "under mu".
-func (g *guard) Lock() { g.mu.Lock() }
-
 // Unlock unlocks the mutex and then runs the deferred calls. Another goroutine may take the mutex between the two, so a
 // deferred call must not rely on the state at its deferral: it carries what it needs.
 func (g *guard) Unlock() {
 	d := g.deferred
 	g.deferred = nil
-	g.mu.Unlock()
+	g.Mutex.Unlock()
 	if d != nil {
 		d.runAll()
 	}
@@ -450,7 +443,7 @@ func (g *guard) Unlock() {
 func (g *guard) unlock() (run func()) {
 	d := g.deferred
 	g.deferred = nil
-	g.mu.Unlock()
+	g.Mutex.Unlock()
 	return d.runAll
 }
 

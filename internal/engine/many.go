@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/seed74116694/fencelock/internal/ctxend"
+	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -65,14 +66,15 @@ type group struct {
 // report reports the failure of the call for each lock that it has neither kept nor waited for in vain.
 func (g *group) report(ctx context.Context, failure error) {
 	for i := len(g.kept) + g.over; i < len(g.Requests); i++ {
-		newAcquisition(ctx, g.e, g.begin(i), g.Requests[i]).report(failure)
+		g.begin(ctx, i, g.Requests[i]).report(failure)
 	}
 }
 
-func (g *group) begin(i int) *hold {
-	h := g.Lease(i).begin()
-	h.unclaimed = true
-	return h
+// begin makes an acquisition whose hold is no caller's until the call has all locks.
+func (g *group) begin(ctx context.Context, i int, r Request) *acquisition {
+	a := newAcquisition(ctx, g.e, g.Lease(i).begin(), r)
+	a.hold.step(hold.Event{Kind: hold.Disclaim})
+	return a
 }
 
 func (g *group) acquire(ctx context.Context) error {
@@ -118,12 +120,12 @@ func (g *group) wait(ctx context.Context) error {
 	for _, l := range g.kept {
 		defer l.OnEnd(over)()
 	}
-	h := g.begin(i)
-	if err := newAcquisition(within, g.e, h, g.Requests[i]).run(within); err != nil {
+	a := g.begin(within, i, g.Requests[i])
+	if err := a.run(within); err != nil {
 		g.over = 1
 		return err
 	}
-	g.kept = append(g.kept, h.lease)
+	g.kept = append(g.kept, a.hold.lease)
 	return nil
 }
 
@@ -143,7 +145,7 @@ func (g *group) try(ctx context.Context) (refused error, forGood bool) {
 	}()
 	for i, r := range g.Requests[first:] {
 		r.Entry = Try
-		a := newAcquisition(ctx, g.e, g.begin(first+i), r)
+		a := g.begin(ctx, first+i, r)
 		a.hold.provisional = true
 		if failed := a.admit(ctx); failed != nil {
 			return failed, true
@@ -174,9 +176,10 @@ func (g *group) refused(a *acquisition) error {
 	}
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	h.ballot.Vote(0).Ask()
-	h.ballot.Vote(0).Answered(g.e.noAnswer(g.e.masters[0], cause))
-	return a.failure(NoQuorum, nil)
+	var one [1]hold.Effect
+	h.life.Step(h.now(), hold.Event{Kind: hold.Begin}, one[:0])
+	h.step(hold.Event{Kind: hold.Answered, Answer: g.e.noAnswer(g.e.masters[0], cause)})
+	return a.failed
 }
 
 // settle keeps what try says and gives the other locks back.
@@ -235,8 +238,7 @@ func isFinal(ctx context.Context, failed error) bool {
 }
 
 // ask sends the requests of all attempts, those to one server together. The requests to every master are made before
-// the first one leaves: a later one would be a request of an attempt that may have ended. An attempt for a lock that
-// this process is giving back is sent after that, by itself.
+// the first one leaves: a later one would be a request of an attempt that may have ended.
 //
 // A single server takes nothing that would have to be given back, where it can tell. The lock of another writer is
 // refused with its holder then, and without one what is not taken for its sake.
@@ -245,22 +247,22 @@ func (g *group) ask(attempts []*acquisition) {
 	e, asked := g.e, make(chan struct{}, 1)
 	proposal, calls := e.tokens.proposalAfter(0), make([][]transport.Call, len(e.masters))
 	for _, a := range attempts {
-		a.asked = asked
-		a.hold.lease.mu.Lock()
-		for i, m := range e.masters {
-			switch {
-			case a.hold.phase != asking: // Close was called in between
-			case a.follows(m):
-				a.request(m, proposal)
-			default:
-				call := a.call(m, proposal, true)
-				if len(e.masters) == 1 {
-					call.Set = set
-				}
-				calls[i] = append(calls[i], call)
-			}
+		a.asked, a.proposal = asked, proposal
+		h := a.hold
+		h.lease.mu.Lock()
+		if a.hold.asking == nil { // Close was called in between
+			h.lease.mu.Unlock()
+			continue
 		}
-		a.hold.lease.mu.Unlock()
+		var few [fewEffects]hold.Effect
+		for _, f := range h.life.Step(h.now(), hold.Event{Kind: hold.Begin}, few[:0]) {
+			call := a.call(e.masters[f.Master], true)
+			if len(e.masters) == 1 {
+				call.Set = set
+			}
+			calls[f.Master] = append(calls[f.Master], call)
+		}
+		h.lease.mu.Unlock()
 	}
 	for i, m := range e.masters {
 		m.PostAll(calls[i])

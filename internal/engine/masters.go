@@ -110,13 +110,6 @@ func newScriptSet(salt string) *scriptSet {
 	}
 }
 
-func (s *scriptSet) releaseOf(h *hold) *transport.Script {
-	if h.mode == fencing.Write && (h.extra == nil || h.extra.owner == "" && h.extra.shared.block == 0) {
-		return s.plainRelease
-	}
-	return s.release
-}
-
 // postings are calls to several masters, to be posted when the mutex under which they were made is unlocked.
 type postings []posting
 
@@ -221,18 +214,6 @@ func (t *tokens) serverClocks(clocks []int64) []int64 {
 		clocks = append(clocks, now.Wall.Microseconds())
 	}
 	return clocks
-}
-
-// observe records a token, so that the next proposal is beyond it. Another process may have seen later tokens, so this
-// guarantees nothing. It saves raises. The tokens of a shared hold run ahead of the clock and are recorded with its
-// lock only (Request.Seen), because the blocks of one lock would otherwise leave no room for the blocks of other locks.
-func (t *tokens) observe(token fencing.Token) {
-	for {
-		seen := t.largest.Load()
-		if uint64(token) <= seen || t.largest.CompareAndSwap(seen, uint64(token)) {
-			return
-		}
-	}
 }
 
 func (t *tokens) longestRoundTrip() time.Duration { return time.Duration(t.roundTrip.Load()) }

@@ -38,7 +38,7 @@ func TestReleasesThatGoAlone(t *testing.T) {
 	for name, alone := range map[string]*release{
 		"a tombstone":  {tombstone: wire.Tombstone{TTL: "1"}, until: until},
 		"a minimum":    {minimum: minimum{least: 1}, until: until},
-		"an heir":      {heir: new(hold), until: until},
+		"an heir":      {heir: new(driver), until: until},
 		"another lock": {key: "m", until: until},
 	} {
 		q := &releaseQueue{waiting: []*release{{until: until}, {until: until}, alone}}

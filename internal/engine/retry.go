@@ -10,10 +10,104 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
+
+// release is the release of a hold on one master. It has all that it needs, so the lease may be collected: a server
+// that is down for an hour keeps no leases in memory.
+type release struct {
+	of        *releaseQueues // of the master
+	key       string
+	hold      string
+	tombstone wire.Tombstone
+	minimum   minimum
+	outrun    wire.Outrun
+	until     clock.Instant // the hold has expired there by then
+
+	heir     *driver         // the hold that goes on in place of this one, nil for none: see inherit
+	onAnswer func()          // sends the requests that wait for the answer; nil if none may wait
+	job      *giving         // counts the answer; nil in a queue, and for a single master's caller
+	isOver   bool            // the job has counted it; under the job's mutex
+	node     *transport.Node // that has confirmed it; see recentReleases
+}
+
+// minimum is what a hold leaves behind; the zero value is nothing.
+type minimum struct {
+	least time.Duration
+	until time.Duration // by the monotonic clock
+}
+
+// request returns the request for a release that is about to be sent.
+func (r *release) request(now clock.Instant) wire.Release {
+	request := wire.Release{Hold: r.hold, Tombstone: r.tombstone, Outrun: r.outrun}
+	if rest := r.minimum.until - now.Mono; rest > 0 {
+		request.Minimum = wire.Minimum{Least: r.minimum.least, Rest: rest}
+	}
+	return request
+}
+
+// hasLast reports whether the request has an argument that stands in place of other holds.
+func (r *release) hasLast() bool { return r.minimum.least > 0 || r.outrun.Grant > 0 }
+
+func (r *release) Receive(result rueidis.RedisResult, sent clock.Instant) {
+	had, failure := r.answered(result, sent)
+	if r.onAnswer != nil {
+		r.onAnswer()
+	}
+	r.job.count(r.of.m.Index, had, failure)
+}
+
+// answered applies the answer. A release that failed is retried in the background until the hold has expired. It may
+// have run: the second run then finds the hold gone, and touches no other hold.
+func (r *release) answered(result rueidis.RedisResult, sent clock.Instant) (had bool, failure *NodeFailure) {
+	m := r.of.m
+	reply, err := wire.ReadRelease(result)
+	if err != nil {
+		again := *r
+		again.job, again.onAnswer = nil, nil
+		if r.job == nil || r.job.by != adopting || !r.job.postpone(&again, err) {
+			r.of.retry(&again, err)
+		}
+		failed := failureOf(m, r.key, m.Explain(err))
+		return false, &failed
+	}
+	m.Sample(r.key, sent, reply.Micros)
+	r.confirmed(reply)
+	return reply.Was == wire.WasGranted, nil
+}
+
+// confirmed is called for a master's answer that it does not have the hold any more.
+func (r *release) confirmed(reply wire.ReleaseReply) {
+	m := r.of.m
+	if !m.Standalone {
+		r.of.recent.note(r)
+	}
+	if reply.Broken != nil {
+		inherit(r.heir, reply.Broken)
+	}
+	if reply.More != wire.NoMore {
+		r.of.e.waiters[m.Index].goOn(r.key, reply.More)
+	}
+}
+
+// inherit ends the hold because the hold before it was broken, although this process released that one without knowing.
+// An acquisition that asks again goes on under its next id, a lease that was converted with the hold in the other mode.
+// An operator broke hold A just as it restarted as B, say, and a message that names A is not for B. So the answer to
+// A's release ends B. Without an heir nothing goes on.
+func inherit(h *driver, by *Breaker) {
+	if h == nil {
+		return
+	}
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.replaced { // by a conversion, while the release was on its way
+		h = h.lease.standing.Load()
+	}
+	h.step(hold.Event{Kind: hold.Broken, By: by, Keeps: !by.Now})
+}
 
 // releaseQueues holds the releases on one master that no caller waits for, in a queue for each of its nodes. Each
 // release is counted as under way, by announce, retry or repeat, until it is confirmed, refused for good or expired.
@@ -349,76 +443,60 @@ func (x *recentReleases) take(m *transport.Master, now clock.Instant) (again []*
 	return again
 }
 
-// leaving has the locks of which this process gives back a hold on one master although no caller waits for that.
+// leaving has the locks of which this process gives back a hold on one master although no caller waits for that: of a
+// lease with BackgroundRelease, of one that the process has kept or lost, or of an attempt that was given up.
 //
-// A release is registered before it is sent: of a lease with BackgroundRelease, of one that the process has kept or
-// lost, or of an attempt that was given up. The request of a single attempt is sent after the master's answers to these
-// releases, because a hold of its own process would refuse it. So is that of a shared hold, which would take its own
-// process for a contender. A request that queues need not wait: it is posted behind the releases, and one that
-// overtakes them is handed the lock.
+// Goroutine A unlocks in the background, and B tries the lock. If B's request overtakes the release, the master refuses
+// it for the sake of A's hold. So a single attempt that left while releases were open, and is refused, asks again once
+// they are answered. A request that queues needs nothing: it is handed the lock.
 type leaving struct {
 	open  atomic.Int64 // releases without an answer, of all locks
 	mu    sync.Mutex   // guards what follows; no other is taken under it
 	locks map[string]*departures
 }
 
-// departures are the releases of one lock in their order, from the first that has no answer so far. Each release and
-// each follower is in one list once: while a server hangs, attempts are given up and begun by the thousand.
+// departures are open releases of one lock. The first attempt that waits for them closes the list: later releases are
+// in the next one, which is open until this one is over. So attempts do not wait for each other's releases.
 type departures struct {
-	open      []*departure
-	answered  int        // how many releases were before these
-	followers []follower // in their order
+	open      int
+	followers []func()
 }
 
-type departure struct{ answered bool }
-
-// follower is a call that waits for the first so many releases of its lock.
-type follower struct {
-	releases int
-	call     func()
-}
-
-// add registers a release of the lock. onAnswer is called once, when the master has answered or failed to.
+// add registers a release before it is sent. onAnswer is called once, when the master has answered or failed to.
 func (v *leaving) add(lock string) (onAnswer func()) {
-	d := new(departure)
 	v.open.Add(1)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	all := v.locks[lock]
-	if all == nil {
-		if v.locks == nil {
-			v.locks = make(map[string]*departures)
-		}
-		all = new(departures)
-		v.locks[lock] = all
+	if v.locks == nil {
+		v.locks = make(map[string]*departures)
 	}
-	all.open = append(all.open, d)
-	return func() {
-		for _, f := range v.leave(lock, d) {
-			f.call()
+	last := v.locks[lock]
+	if last == nil || len(last.followers) > 0 {
+		next := new(departures)
+		if last != nil {
+			next.open++
+			last.followers = append(last.followers, func() { v.leave(lock, next) })
 		}
+		last, v.locks[lock] = next, next
 	}
+	last.open++
+	return func() { v.open.Add(-1); v.leave(lock, last) }
 }
 
-// leave records the answer to a release, and returns the followers that need not wait any more.
-func (v *leaving) leave(lock string, d *departure) (ready []follower) {
+// leave records that one of these releases is over.
+func (v *leaving) leave(lock string, of *departures) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	d.answered = true
-	v.open.Add(-1)
-	all := v.locks[lock]
-	for len(all.open) > 0 && all.open[0].answered {
-		all.open = all.open[1:]
-		all.answered++
-	}
-	for len(all.followers) > 0 && all.followers[0].releases <= all.answered {
-		ready = append(ready, all.followers[0])
-		all.followers = all.followers[1:]
-	}
-	if len(all.open) == 0 {
+	of.open--
+	over := of.open == 0
+	if over && v.locks[lock] == of {
 		delete(v.locks, lock)
 	}
-	return ready
+	v.mu.Unlock()
+	if over {
+		for _, f := range of.followers {
+			f()
+		}
+	}
 }
 
 // any reports whether a release of the lock has no answer so far.
@@ -431,13 +509,12 @@ func (v *leaving) any(lock string) bool {
 	return v.locks[lock] != nil
 }
 
-// after calls f once the releases that are registered now have been answered, at once if there are none. It does not
-// wait for those that are registered later, so that concurrent attempts do not hold each other up.
+// after calls f once the releases that are open now are answered, at once if there are none.
 func (v *leaving) after(lock string, f func()) {
 	v.mu.Lock()
 	all := v.locks[lock]
 	if all != nil {
-		all.followers = append(all.followers, follower{all.answered + len(all.open), f})
+		all.followers = append(all.followers, f)
 	}
 	v.mu.Unlock()
 	if all == nil {

@@ -2,16 +2,19 @@ package engine
 
 import (
 	"cmp"
-	"container/list"
+	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/outage"
 	"github.com/seed74116694/fencelock/internal/schedule"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -33,7 +36,7 @@ type waitSets struct {
 	m       *transport.Master
 	mu      sync.Mutex
 	byName  map[string]*waitSet
-	outages outages // of the servers that do not answer the waiters
+	outages outage.Set // of the servers that do not answer the waiters
 }
 
 // waitSet holds the waiters of this process for one lock on one master. The schedule says when it asks for them all.
@@ -46,27 +49,19 @@ type waitSet struct {
 	timer    timerqueue.Timer
 }
 
-// enqueue adds the acquisition to the master's wait set, under the lease's mutex, with what the master has answered to
-// its request. cause is why the master did not answer.
-func (a *acquisition) enqueue(m *transport.Master, answer schedule.Answer, cause error) {
-	h := a.hold
+// enqueue adds the acquisition to a master's wait set, under the lease's mutex, with what the master has answered to
+// its request.
+func (a *acquisition) enqueue(f *hold.Effect) {
+	h, w := a.hold, a.hold.e.waiters[f.Master]
+	answer := schedule.Answer{Served: f.Served, Wake: f.At, Refused: transport.Refused(f.Err)}
+	if f.N > 0 {
+		answer.Wake = transport.Backoff(f.N)
+	}
 	a.waits()
-	if !a.queued {
-		a.queued = true
-		for i, other := range h.e.masters {
-			if other != m && h.ballot.Vote(i).State == ballot.Granted { // refreshes keep the grants so far
-				h.e.waiters[i].add(a, schedule.Answer{})
-			}
-		}
-	}
-	answer.Refused = transport.Refused(cause)
-	h.e.waiters[m.Index].add(a, answer)
-	if told := uint64(1) << (m.Index % 64); a.notified&told != 0 { // the master may have granted it since
-		a.notified &^= told
-		h.e.waiters[m.Index].wake(h.name)
-	}
-	if cause != nil {
-		h.e.waiters[m.Index].failed(h.name, m.At(h.key), schedule.Own, cause)
+	a.queued = true
+	w.add(a, answer)
+	if f.Err != nil {
+		w.failed(h.name, w.m.At(h.key), schedule.Own, f.Err)
 	}
 }
 
@@ -128,7 +123,7 @@ func (w *waitSets) add(a *acquisition, answer schedule.Answer) {
 	if n := w.e.wakeUps.Load(); n != a.wakeUps {
 		a.wakeUps, answer.Again = n, true
 	}
-	s.schedule.Add(now, a.hold.terms.handoffTTL/refreshes, w.e.masters.subscriptionDown(s.keys[0]), answer)
+	s.schedule.Add(now, a.hold.terms.HandOff/refreshes, w.e.masters.subscriptionDown(s.keys[0]), answer)
 	s.setTimer()
 }
 
@@ -242,23 +237,17 @@ func (x *waiter) remind(m *transport.Master, proposal int64, asksNot bool) (asks
 	h := x.a.hold
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if h.phase != asking {
+	if h.asking == nil {
 		return false, false
 	}
-	vote := h.ballot.Vote(m.Index)
-	switch vote.State {
-	case ballot.Unasked, ballot.Failed:
-		if !asksNot {
-			x.a.post(m, proposal, false)
-		}
-	case ballot.Granted:
-		// A grant without a quorum, which an older hold on the same master may wait for.
-		actions := h.ballot.Remind(m.Index, nil)
-		h.perform(actions)
-		asks = len(actions) > 0
-	}
+	x.a.proposal = proposal
+	var few [fewEffects]hold.Effect
+	now := h.now()
+	sent := h.life.Step(now, hold.Event{Kind: hold.Remind, Master: m.Index, Quiet: asksNot}, few[:0])
+	h.apply(now, sent)
 	x.id = h.id
-	return asks || vote.State == ballot.Asked, vote.State == ballot.Queued
+	state := h.life.Votes()[m.Index].State
+	return len(sent) > 0 || state == ballot.Asked, state == ballot.Queued
 }
 
 // refresh keeps the waiters alive on the master and learns their state. The call goes through the pipeline and is
@@ -332,18 +321,15 @@ func (x waiter) answer(state wire.RefreshedWaiter, sent clock.Instant) ballot.An
 // keeps its place on masters that order by id. On a single master it goes to the end of the queue.
 func (x waiter) answered(w *waitSets, answer ballot.Answer) (askAgain bool) {
 	h := x.a.hold
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if x.id != h.id || h.phase != asking {
+	if !h.current(x.id) {
 		return false
 	}
-	if answer.Status == ballot.IsGranted {
-		voter{h, w.m}.granted(answer.Token, answer.Until)
-	} else {
-		askAgain = h.ballot.Vote(w.m.Index).Refreshed(answer)
-	}
-	x.a.decide()
-	return askAgain
+	defer h.lease.mu.Unlock()
+	var few [fewEffects]hold.Effect
+	now := h.now()
+	all := h.life.Step(now, hold.Event{Kind: hold.Refreshed, Master: w.m.Index, Answer: answer}, few[:0])
+	h.apply(now, all)
+	return slices.ContainsFunc(all, func(f hold.Effect) bool { return f.Kind == hold.AskAgain })
 }
 
 // goOn does the work that the master has left to this client, such as the rest of an admission, which it left undone to
@@ -367,80 +353,84 @@ func (w *waitSets) goOn(key string, more wire.More) {
 	})
 }
 
-// crowds keep acquisitions back in this process while many others of it ask for the same lock, so that what a crowd
-// costs a server does not grow with its size: to name 100,000 waiters in refreshes would take three quarters of its
-// time. Those that are kept back have no place in the queue of a master. In their order, each asks when one before it
-// has got the lock or given up.
-type crowds struct {
-	asking atomic.Int64 // acquisitions with the entry Wait, of all locks
-	mu     sync.Mutex   // guards what follows; acquired under a lease's mutex, and no other under it
-	locks  map[string]*crowd
-}
+// refusalLasts is how long a server refuses a lock before the refusal counts as an outage. During a failover or the
+// migration of a slot a server refuses for a moment.
+const refusalLasts = time.Second
 
-// nearMost is how many acquisitions of one lock ask. As long as there are no more for all locks together, none is
-// counted for its lock, so that at most twice as many wait in the queue. A server does nothing else while a script
-// runs, so this bounds the delay that a refresh of them causes to other locks.
-const nearMost = 100
-
-// crowd has the acquisitions of one lock that are counted. If it keeps any back, nearMost others ask.
-type crowd struct {
-	near int
-	far  list.List // of *acquisition
-}
-
-// seat is the place of an acquisition in the crowd for its lock.
-type seat struct {
-	in  *crowd
-	far *list.Element // nil if the acquisition may ask
-}
-
-// keepBack counts an acquisition for its lock, and reports whether it has to wait for its turn.
-func (c *crowds) keepBack(a *acquisition) bool {
-	h := a.hold
-	h.lease.mu.Lock()
-	defer h.lease.mu.Unlock()
-	if h.phase != asking {
-		return false
+// failed records that the server did not answer a request of this kind for this lock, or refused one again.
+func (w *waitSets) failed(name string, n *transport.Node, k schedule.Kind, cause error) {
+	if refused := w.refused(name, w.e.clock.Now().Mono, k); n.Failing() || refused >= refusalLasts {
+		w.report(n, cause, refused)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	in := c.locks[h.name]
-	if in == nil {
-		if c.locks == nil {
-			c.locks = make(map[string]*crowd)
+}
+
+// refused returns for how long the server has refused requests of this kind for the lock, 0 where it does not.
+func (w *waitSets) refused(name string, now time.Duration, k schedule.Kind) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.byName[name]; s != nil {
+		return s.schedule.RefusedFor(now, k)
+	}
+	return 0
+}
+
+// served records, under mu, that the server has served one of its locks. Its outage continues while it refuses another
+// lock.
+func (w *waitSets) served(n *transport.Node) {
+	if !w.outages.Has(n) { // the answers of the other servers of a Cluster do not search the sets
+		return
+	}
+	for _, s := range w.byName {
+		if s.schedule.Refused() && s.node() == n {
+			return
 		}
-		in = new(crowd)
-		c.locks[h.name] = in
 	}
-	a.seat = &seat{in: in}
-	if in.near < nearMost {
-		in.near++
-		return false
+	if after, ended := w.outages.Over(n, w.e.clock.Now().Mono); ended {
+		w.e.observers.info("a server answers its waiters again",
+			slog.String("master", n.Addr()), slog.Duration("after", after))
 	}
-	a.asked = make(chan struct{}, 1)
-	a.seat.far = in.far.PushBack(a)
-	a.waits()
-	return true
 }
 
-// leave removes an acquisition, and returns the one whose turn it is now, or nil.
-func (c *crowds) leave(a *acquisition) (next *acquisition) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	in := a.seat.in
-	switch first := in.far.Front(); {
-	case a.seat.far != nil:
-		in.far.Remove(a.seat.far)
-	case first != nil:
-		next = in.far.Remove(first).(*acquisition)
-		next.seat.far = nil
-	default:
-		in.near--
+// report logs an outage if a report is due. A thousand waiters may call it for the same outage, at every refresh, and
+// only one of them reports.
+func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) {
+	due, line := w.outages.Due(n, w.e.clock.Now().Mono, lasted, &w.e.observers.log)
+	if !due {
+		return
 	}
-	if in.near == 0 {
-		delete(c.locks, a.hold.name)
+	message := "a server does not answer its waiters"
+	if transport.Refused(cause) {
+		message = "a server refuses its waiters"
 	}
-	return next
+	if unsent, ok := errors.AsType[*transport.NotSent](cause); ok {
+		cause = unsent.Cause
+	}
+	if line {
+		attributes := []slog.Attr{slog.String("master", n.Addr()), slog.Any("error", cause)}
+		if cure := transport.Cure(cause); cure != "" {
+			attributes = append(attributes, slog.String("advice", cure))
+		}
+		w.e.observers.warn(message, attributes...)
+	}
+	if hook := w.e.observers.hooks.Of[OnUnreachable]; hook != nil {
+		w.e.tasks.spawn(func() { w.reportUnreachable(n, hook, cause) }) // the caller may hold a lease's mutex
+	}
+}
+
+// reportUnreachable calls the hook for each waiter for a lock of this server that has no quorum without the server. The
+// remaining waiters continue with the masters that answer, and the hook is not called for them.
+func (w *waitSets) reportUnreachable(n *transport.Node, hook Hook, cause error) {
+	for _, a := range w.all() {
+		if w.m.At(a.hold.key) != n {
+			continue
+		}
+		a.hold.lease.mu.Lock()
+		cutOff, ctx, event := a.cutOff(), a.hold.extra.ctx, a.hold.event()
+		a.hold.lease.mu.Unlock()
+		if cutOff {
+			w.e.observers.relay.Offer(func() { hook(ctx, event, cause, 0) })
+		}
+	}
 }
 
 // report counts and reports the failure, which is the end of the acquisition, under mu or before the hold is
@@ -455,26 +445,25 @@ func (a *acquisition) report(failure error) {
 	a.hold.e.observers.offer(OnFailed, a.hold, failure, 0)
 }
 
-// giveUp ends asking with a failure, under mu, and releases what the masters have. This includes a master that has not
-// answered: its request may still run. Its release leaves a tombstone, so that the request finds that it came too late
-// (case overtake of the model: without the tombstone the master would grant a hold that has no holder).
+// giveUp ends asking with a failure, under mu.
 func (a *acquisition) giveUp(f *Error) {
-	h := a.hold
-	a.leave()
-	a.report(f) // while the hold is asking: it has no token
-	a.failed, h.phase = f, ended
-	h.done.fire(f, &h.lease.mu)
-	a.withdraw(nil)
+	a.failed = f
+	a.hold.step(hold.Event{Kind: hold.GiveUp})
 }
 
-// withdraw releases what the masters may have of the hold, under mu. The releases of waiters may be many, so they are
-// sent together. Those of other attempts are sent at once, since one that starts again waits for the answers itself.
-func (a *acquisition) withdraw(heir *hold) {
-	if h := a.hold; a.entry == Wait || !h.ballot.Votes().MayBeHeld() {
-		giveTogether(h, heir)
-	} else {
-		giveAtOnce(h, heir)
+// fail is called when asking is over without a hold: it was given up, or the votes have failed.
+func (a *acquisition) fail(f *hold.Effect) {
+	h := a.hold
+	switch {
+	case a.failed != nil:
+	case f.Verdict == ballot.TooLate:
+		a.failed = a.failure(NoQuorum, errLate)
+	default:
+		a.failed = a.failure(Kind(f.Verdict), f.Err)
 	}
+	a.leave()
+	a.report(a.failed)
+	h.done().fire(a.failed, &h.lease.mu)
 }
 
 // waitFailure returns the kind of the failure when ctx ends, under mu: Contended if other clients have the lock, and
@@ -482,7 +471,7 @@ func (a *acquisition) withdraw(heir *hold) {
 // hold, as they do where their clocks disagree, the current hold may wait for nothing but the release of the former
 // one. Then another client has the lock only if a master has named its hold.
 func (a *acquisition) waitFailure() Kind {
-	if a.seat != nil && a.asks == 0 { // others of this process, which ask for it, are before it
+	if a.seat != nil && a.sent == 0 { // others of this process, which ask for it, are before it
 		if a.cutOff() {
 			return NoQuorum
 		}
@@ -497,7 +486,7 @@ func (a *acquisition) waitFailure() Kind {
 	if e := a.hold.e; a.holder == nil && refused > len(e.masters)-e.masters.quorum() {
 		return NoQuorum
 	}
-	return Kind(a.hold.ballot.Votes().WaitFailure())
+	return Kind(a.hold.life.Votes().WaitFailure())
 }
 
 // cutOff reports, under mu, whether the servers of so many masters fail, or refuse what this acquisition asks, that no
@@ -506,7 +495,7 @@ func (a *acquisition) cutOff() bool {
 	h, now := a.hold, a.hold.e.clock.Now().Mono
 	return h.e.masters.lost(func(m *transport.Master) bool {
 		kind := schedule.Own
-		if h.ballot.Vote(m.Index).State == ballot.Queued {
+		if h.life.Votes()[m.Index].State == ballot.Queued {
 			kind = schedule.Refresh
 		}
 		return m.At(h.key).Failing() || h.e.waiters[m.Index].refused(h.name, now, kind) >= refusalLasts
@@ -520,12 +509,12 @@ func (a *acquisition) failure(kind Kind, cause error) *Error {
 	h := a.hold
 	waited := h.e.clock.Now().Mono - h.begun
 	f := &Error{
-		Op: OpAcquire, Kind: kind, Name: h.name, Mode: h.mode, Attempts: a.asks, Waited: waited, Holder: a.holder, Err: cause,
-		Claimed: a.claimed, Need: h.ballot.Votes().Quorum(),
+		Op: OpAcquire, Kind: kind, Name: h.name, Mode: h.mode, Attempts: a.sent, Waited: waited, Holder: a.holder, Err: cause,
+		Claimed: a.claimed, Need: h.life.Votes().Quorum(),
 		Own: cause != nil && a.holder != nil && h.e.registry.lookup(a.holder.Hold) != nil,
 	}
 	for i, m := range h.e.masters {
-		v := h.ballot.Vote(i)
+		v := &h.life.Votes()[i]
 		failed := func(err error) {
 			f.Nodes = append(f.Nodes, failureOf(m, h.key, err))
 		}
@@ -533,17 +522,18 @@ func (a *acquisition) failure(kind Kind, cause error) *Error {
 		// The master's error for the former hold is used if it has not answered for this one, has granted this one too
 		// with another token than the other masters, or may only have it wait for the former one.
 		disagrees := kind == NoQuorum && (v.State == ballot.Granted || v.State == ballot.Queued)
-		if v.Err == nil && (v.State == ballot.Unasked || v.State == ballot.Asked || disagrees) && a.errs != nil {
-			v.Err = a.errs[i]
+		why := v.Err
+		if why == nil && (v.State == ballot.Unasked || v.State == ballot.Asked || disagrees) && a.errs != nil {
+			why = a.errs[i]
 		}
 		switch {
-		case v.Err != nil:
-			failed(v.Err)
+		case why != nil:
+			failed(why)
 		case cause != nil && v.State == ballot.Asked:
 			failed(&transport.NoReply{After: waited})
 		}
 	}
-	f.Got = h.ballot.Votes().Answers()
+	f.Got = h.life.Votes().Answers()
 	if kind == NoQuorum { // too many of the answers are grants that came too late, or with another token
 		f.Got = min(f.Got, f.Need-1)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/events"
+	"github.com/seed74116694/fencelock/internal/hold"
 )
 
 // Locker is the configuration that is fixed when a locker is made. A time in Config that is 0 follows from the TTL.
@@ -69,7 +70,9 @@ func Default() Locker {
 		Config: engine.Config{
 			Prefix: DefaultPrefix, Logger: events.Default(), Drift: DefaultDrift, Clock: clock.System(),
 		},
-		Lock: Lock{Terms: engine.Terms{TTL: DefaultTTL, Renew: true, Meta: fmt.Sprintf("%s:%d", host, os.Getpid())}},
+		Lock: Lock{Terms: engine.Terms{
+			Terms: hold.Terms{TTL: DefaultTTL, Renew: true}, Meta: fmt.Sprintf("%s:%d", host, os.Getpid()),
+		}},
 	}
 }
 

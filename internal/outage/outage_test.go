@@ -1,4 +1,4 @@
-package engine_test
+package outage_test
 
 import (
 	"context"
@@ -6,31 +6,40 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/internal/clock"
-	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/outage"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
 // A server that was replaced while it failed is forgotten with the next one that fails, and told of no more.
 func TestOutagesForgetReplacedServers(t *testing.T) {
-	var outages engine.Outages
+	var outages outage.Set
+	tell := func(n *transport.Node, now time.Duration) bool {
+		due, _ := outages.Due(n, now, 0, new(outage.Log))
+		return due
+	}
 	client := testredis.NewMini(t).Client(t)
 	server := func() (n *transport.Node, end func()) {
 		life, end := context.WithCancel(t.Context())
 		return transport.NewMaster(&transport.Config{Life: life, Clock: clock.System()}, 0, client).At(""), end
 	}
 	stays, _ := server()
-	require.True(t, outages.Tell(stays, 0))
+	require.True(t, tell(stays, 0))
+	var last *transport.Node
 	for range 5 {
 		n, end := server()
-		require.True(t, outages.Tell(n, 0))
-		require.False(t, outages.Tell(n, 0))
-		require.Equal(t, 2, outages.Len())
+		require.True(t, tell(n, 0))
+		require.False(t, tell(n, 0))
+		require.True(t, last == nil || !outages.Has(last))
+		last = n
 		end()
 	}
-	require.False(t, outages.Tell(stays, 0))
-	require.True(t, outages.Tell(stays, time.Second))
-	require.False(t, outages.Tell(stays, 2*time.Second))
+	require.False(t, tell(stays, 0))
+	require.True(t, tell(stays, time.Second))
+	require.False(t, tell(stays, 2*time.Second))
 }

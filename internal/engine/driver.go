@@ -1,0 +1,288 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/ballot"
+	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/timerqueue"
+	"github.com/seed74116694/fencelock/internal/wire"
+)
+
+type Request struct {
+	Name  string
+	Mode  fencing.Mode
+	Owner string // a ULID; "" stands for the id of the hold
+	Entry Entry
+	Terms *Terms
+	Block int    // size of the token block that a shared write hold wants; 0 if the hold is not shared
+	From  string // the hold that is converted to this one, or ""
+
+	Seen    fencing.Token // the largest token of the lock that a shared hold of this process had, or 0
+	Claimed fencing.Token // token of the hold that a Join is for; 0 for the owner's latest
+
+	// TokenInUse returns the token of the block that goroutines of the process use now, or 0; nil if the hold is not
+	// shared. It is called under the lease's mutex and must not block.
+	TokenInUse func() fencing.Token
+
+	adopts     wire.Adoption // of From, if another process has detached it
+	firstGrant time.Duration // of the hold that is converted, where it has a minimum
+}
+
+// Entry says how a request enters the lock.
+type Entry = ballot.Entry
+
+// The entries: wait in the queue; enter only if the lock is free; join the standing hold of the same owner; wait at the
+// head of the queue until the remaining readers leave.
+const (
+	Wait    = ballot.Wait
+	Try     = ballot.Try
+	Join    = ballot.Join
+	Upgrade = ballot.Upgrade
+)
+
+// Terms are the conditions of a lease. Requests share them, and they never change.
+type Terms struct {
+	hold.Terms
+	MaxWait time.Duration // 0: until the context ends
+	Meta    string
+
+	BackgroundRelease bool // Release does not wait for the masters
+
+	ttlArg, handoffArg wire.Millis // as arguments of scripts
+}
+
+// Prepare computes once what every request under these terms needs.
+func (t Terms) Prepare() *Terms {
+	t.HandOff = min(t.TTL, maxHandoffTTL)
+	t.ttlArg, t.handoffArg = wire.FormatMillis(t.TTL), wire.FormatMillis(t.HandOff)
+	return &t
+}
+
+// formatTTL returns a TTL as an argument of scripts. It is mostly that of the terms.
+func (t *Terms) formatTTL(ttl time.Duration) wire.Millis {
+	if ttl == t.TTL {
+		return t.ttlArg
+	}
+	return wire.FormatMillis(ttl)
+}
+
+// maxHandoffTTL bounds the lease of a waiter, and the duration of a hand-off before its first renewal.
+const maxHandoffTTL = 3 * time.Second
+
+// driver drives one hold: package hold decides, and the driver reports to it what happens, and carries out what
+// follows. It has what the hold does not know: its names, its lease, its timer and its observers. A lease has one
+// driver, and a second one while it converts. The mutex of the lease guards both, with their holds; "under mu" means
+// that mutex. Thousands of drivers exist at once, so a driver has only the fields that every held hold needs: what only
+// asking needs is in acquisition, and what few holds need is in extra.
+type driver struct {
+	e      *Engine
+	lease  *Lease
+	life   hold.Hold
+	id     string // a ULID; changes where the acquisition starts again, and answers for the old id do not count
+	name   string // of the lock
+	key    string
+	terms  *Terms
+	extra  *extra           // nil for most
+	begun  time.Duration    // start of the first attempt, by the monotonic clock
+	asking *acquisition     // nil once asking is over
+	timer  timerqueue.Timer // for the hold's next moment; set while it is held
+	mode   fencing.Mode
+
+	replaced    bool   // by a conversion: the lease stands on another hold
+	unobserved  bool   // the hooks were not notified of the grant
+	provisional bool   // not reported unless keep is called: see group
+	contended   bool   // it was not granted at once
+	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
+}
+
+// extra has the fields that few holds need, for options that most leases do not have.
+type extra struct {
+	owner  string          // a ULID that the caller named, or ""
+	ctx    context.Context // of the acquisition, without its end; for hooks, nil if there are none
+	shared sharedHold
+	done   *doneState   // of the second hold of a conversion; nil for a hold on which its lease stands
+	mark   *mark        // of Detach, or nil
+	renews []chan error // of the callers that wait for the round of renewals that is under way
+}
+
+func (h *driver) now() hold.Now {
+	return hold.Now{Instant: h.e.clock.Now(), Terms: &h.terms.Terms, World: &h.e.world}
+}
+
+// current locks the lease, and reports whether an answer to a request for this id counts: it is for the current hold,
+// which is not over. Otherwise the mutex is free again.
+func (h *driver) current(id string) bool {
+	h.lease.mu.Lock()
+	if id == h.id && !h.life.IsOver() {
+		return true
+	}
+	h.lease.mu.Unlock()
+	return false
+}
+
+// fewEffects is how many effects of an event are on the stack.
+const fewEffects = 8
+
+// step reports an event to the hold and carries out what follows, under mu.
+func (h *driver) step(e hold.Event) {
+	var few [fewEffects]hold.Effect
+	now := h.now()
+	h.apply(now, h.life.Step(now, e, few[:0]))
+}
+
+// stillHeld reports whether the hold is held, under mu. An end whose time has come is noticed here.
+func (h *driver) stillHeld() bool {
+	if h.life.HasExpired(h.e.clock.Now()) {
+		h.step(hold.Event{Kind: hold.Tick})
+	}
+	return h.life.Phase() == hold.Held
+}
+
+// endBy ends a hold that is held by an event of its caller, under mu, and appends the releases that the caller has to
+// send. The hold may have been lost before.
+func (h *driver) endBy(kind hold.Kind, effects []hold.Effect) (releases []hold.Effect) {
+	now := h.now()
+	all := h.life.Step(now, hold.Event{Kind: kind}, effects)
+	h.apply(now, all)
+	return slices.DeleteFunc(all, func(f hold.Effect) bool { return f.Kind != hold.SendRelease })
+}
+
+// Fire is the timer's call at the hold's next moment. The timer may be late, or early because of a call that was under
+// way when it was moved, so the hold finds what is due from the clocks.
+func (h *driver) Fire(now clock.Instant) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.step(hold.Event{Kind: hold.Tick}); h.life.Phase() == hold.Ended && h.extra != nil {
+		h.extra.mark.goOn(now)
+	}
+}
+
+// owner returns the owner's ULID. If the caller named none, it is the hold's id, and no hold can join it.
+func (h *driver) owner() string {
+	if h.extra != nil && h.extra.owner != "" {
+		return h.extra.owner
+	}
+	return h.id
+}
+
+// block returns how many tokens a shared hold asks for; 0 for all other holds.
+func (h *driver) block() int {
+	if h.extra == nil {
+		return 0
+	}
+	return h.extra.shared.block
+}
+
+// details returns what a master stores of the hold unchanged. claim is for how long a waiter lives without a refresh.
+func (h *driver) details(route wire.Route, converts string, claim wire.Millis) string {
+	d := wire.Details{Mode: h.mode, HandoffTTL: claim, Converts: converts, Route: route, Meta: h.terms.Meta}
+	if h.extra != nil {
+		d.Owner, d.Block = h.extra.owner, h.extra.shared.block
+		return d.Text()
+	}
+	described := &h.e.described[h.mode]
+	last := described.Load()
+	if last == nil || last.details != d {
+		last = &description{d, d.Text()}
+		described.Store(last)
+	}
+	return last.text
+}
+
+// description is the text of details. Mostly all holds of an engine in one mode have the same.
+type description struct {
+	details wire.Details
+	text    string
+}
+
+// token returns the token that the hold was granted with, 0 before.
+func (h *driver) token() fencing.Token { return h.life.Token() }
+
+// event describes the hold as it is now, under mu.
+func (h *driver) event() Event {
+	return Event{
+		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(),
+		Since: h.e.clock.Now().Mono - h.begun, Contended: h.contended,
+	}
+}
+
+// isStanding reports whether the lease stands on this hold, which is not so for a second hold before the exchange.
+func (h *driver) isStanding() bool { return h.lease.standing.Load() == h }
+
+// done returns the end of the lease, or of a second hold before the exchange.
+func (h *driver) done() *doneState {
+	if h.extra != nil && h.extra.done != nil {
+		return h.extra.done
+	}
+	return &h.lease.done
+}
+
+// need returns what few holds need, for one that does.
+func (h *driver) need() *extra {
+	if h.extra == nil {
+		h.extra = new(extra)
+	}
+	return h.extra
+}
+
+// releaseSoon ends a hold that is held, or is kept for its holder, under mu, and gives it back in the background.
+func (h *driver) releaseSoon() { h.step(hold.Event{Kind: hold.Release, Way: hold.AtOnce}) }
+
+// setContended records that a waiter in another process is behind this hold, under mu. There are two sources of that: a
+// message, which is sent once, for the first waiter that queues, and may be lost; and the answer to a renewal.
+func (h *driver) setContended() {
+	if h.extra == nil { // not shared
+		return
+	}
+	shared := &h.extra.shared
+	shared.contended = true
+	if f := shared.onContended; f != nil {
+		shared.onContended = nil
+		h.lease.mu.afterUnlock(f)
+	}
+}
+
+// state returns what Holds shows of the hold, and whether it has not ended, under mu.
+func (h *driver) state() (s HoldState, stands bool) {
+	if held := h.stillHeld(); !held && h.life.IsOver() {
+		return s, false
+	}
+	now := h.now()
+	s = HoldState{
+		Name: h.name, Owner: h.owner(), Hold: h.id, Meta: h.terms.Meta, Mode: h.mode, Token: h.token(),
+		Shared: h.block() > 0, Converts: !h.isStanding(),
+	}
+	if h.life.Phase() == hold.Asking || h.provisional {
+		s.Asking, s.Token, s.Age = true, 0, now.Mono-h.begun
+		if h.asking != nil {
+			s.Holder, s.Unreachable = h.asking.holder, h.asking.cutOff()
+		}
+		return s, true
+	}
+	waited := time.Duration(h.waited) * time.Millisecond
+	s.Age, s.Left = now.Mono-h.begun-waited, h.life.Ends()-now.Mono
+	if s.RenewalLate = h.life.IsLate(now); s.RenewalLate {
+		s.Failure = h.failures(h.life.Failures())
+	}
+	return s, true
+}
+
+// sharedHold is what a hold needs that goroutines of the process share: a block of tokens, and whether another process
+// waits for the lock. The lease's mutex guards it.
+//
+// A token block begins with the token that any other grant would get, has the size that was asked for, and ends at most
+// a second ahead of the master's clock. Several masters would each cut it off at their own clock, so the client asks
+// for less before that (tokens.budget). Each master reports where its block begins; the lease may use the tokens from
+// the largest of these on. Raises, renewals and releases name the last token, which is the master's counter.
+type sharedHold struct {
+	block       int                  // size of the token block to ask for; 0: the hold is not shared
+	first       fencing.Token        // first token of the granted block
+	tokenInUse  func() fencing.Token // see Request
+	contended   bool                 // set until the hold ends, or until ResetContended
+	onContended func()               // called once when contended is set; nil before OnContended and after the call
+}
