@@ -19,6 +19,7 @@ import (
 // apply carries out what follows from an event, under mu. A request only joins a queue, so it need not wait until mu is
 // unlocked.
 func (h *driver) apply(now hold.Now, effects []hold.Effect) {
+	over := false
 	for i := range effects {
 		switch f := &effects[i]; f.Kind {
 		case hold.SendAcquire:
@@ -28,6 +29,7 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 		case hold.SendRenew, hold.SendConfirm:
 			h.renew(f)
 		case hold.SendRelease:
+			over = true
 			if f.Way != hold.ByCaller && (i == 0 || effects[i-1].Kind != hold.SendRelease) {
 				giveInBackground(h, effects[i:])
 			}
@@ -36,12 +38,15 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 		case hold.Wake:
 			h.e.waiters[f.Master].wake(h.name)
 		case hold.Restart:
+			over = false
 			h.asking.restart(f.Err.(hold.Failures))
 		case hold.Start:
 			h.start(now.Mono, f)
 		case hold.Fail:
+			over = true
 			h.asking.fail(f)
 		case hold.End:
+			over = f.Way != hold.Later
 			h.end(f.Loss)
 		case hold.SetTimer:
 			h.e.timers.Set(&h.timer, h, f.At)
@@ -49,7 +54,7 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 			h.applyKeeping(f)
 		}
 	}
-	if len(effects) > 0 && h.life.Phase() >= hold.Ended {
+	if over {
 		h.e.timers.Cancel(&h.timer)
 		h.e.registry.forget(h.id) // once the releases are counted, so that Close sees either the hold or its releases
 	}

@@ -442,19 +442,14 @@ func (h *Hold) lose(now *Now, loss *Loss, do []Effect) []Effect {
 
 // end is the only way out of Held. Trust ends first.
 func (h *Hold) end(now *Now, loss *Loss, way Way, do []Effect) []Effect {
-	deadline := h.Ends()
-	h.phase = Ended
-	h.trust(clock.Instant{})
-	do = append(do, Effect{Kind: End, Loss: loss})
-	switch way {
-	case ByHeir:
-		return do
-	case Later:
-		h.phase, h.due = Lost, deadline
-		return do
-	default:
-		return h.giveBack(now, way, loss == nil && !h.second, do)
+	if h.phase = Ended; way == Later {
+		h.phase, h.due = Lost, h.Ends()
 	}
+	h.trust(clock.Instant{})
+	if do = append(do, Effect{Kind: End, Way: way, Loss: loss}); way == ByHeir || way == Later {
+		return do
+	}
+	return h.giveBack(now, way, loss == nil && !h.second, do)
 }
 
 // whileLost gives back a hold that was broken, once its holder has released the lease or its deadline is reached.
