@@ -77,8 +77,8 @@ func newAcquisition(ctx context.Context, e *Engine, h *driver, r Request) *acqui
 	return a
 }
 
-// admit registers the hold, unless nothing may be sent for it. The hold has been filled in before: from then on
-// messages and Close find it. Nothing has been sent, so nothing has to be released.
+// admit registers the hold, which is complete: from then on messages and Close find it. It fails where ctx has ended,
+// the masters are no usable set, or the engine is closed.
 func (a *acquisition) admit(ctx context.Context) *Error {
 	e := a.hold.e
 	if ctx.Err() != nil {
@@ -127,7 +127,7 @@ func (a *acquisition) followClocks() {
 	}
 }
 
-// refuse returns the failure of an acquisition that has sent nothing, so that nothing has to be released.
+// refuse returns the failure of an acquisition before its first request: the masters have nothing to release.
 func (a *acquisition) refuse(kind Kind, cause error) *Error {
 	f := a.failure(kind, cause)
 	a.report(f)
@@ -278,8 +278,8 @@ func (q *query) Repeats() bool {
 	return asks
 }
 
-// sending records that a request is about to leave, under mu. Its vote counts as asked already, before anything is
-// written, so that a release always knows that the request may have run.
+// sending records that a request is about to leave, under mu. The vote counts as asked already: a release that is made
+// from here on leaves a tombstone for the request.
 func (a *acquisition) sending(m *transport.Master) {
 	if a.sent > 0 { // the route of messages to this process may have changed
 		a.describe()
@@ -424,11 +424,11 @@ func (a *acquisition) restart(errs hold.Failures) {
 
 var errLate = errors.New("every grant came too late or without a common token")
 
-// await returns when asking is over for each of the acquisitions, which were asked for together. It never decides by
-// itself that a lock was granted: only a verdict of the ballot, the end of ctx or the close of the engine ends it.
+// await returns when asking is over for each of the acquisitions, which were asked for together: by a verdict of the
+// ballot, the end of ctx, or the close of the engine.
 //
-// The wait for a single master lasts as long as the caller waits: no other master could decide without it. With several
-// masters, the silent ones must not determine how long every caller waits.
+// A single master has all of the caller's time. Of several, one that is silent for the node timeout is left out: two of
+// three decide without the third.
 func await(ctx context.Context, all ...*acquisition) {
 	e := all[0].hold.e
 	var timeout *time.Timer
@@ -475,8 +475,8 @@ func (a *acquisition) withoutLate() {
 	h.step(hold.Event{Kind: hold.Late, Err: &transport.NoReply{After: h.e.cfg.NodeTimeout}})
 }
 
-// cancel gives the acquisition up because ctx has ended. A grant that came before wins: then the hold is held, and the
-// caller gets its lease although its context is over.
+// cancel gives the acquisition up because ctx has ended. If the grant came first, the caller gets its lease although
+// its context is over.
 func (a *acquisition) cancel(ctx context.Context) {
 	h, cause := a.hold, errs.Cause(ctx) // not under mu: it calls the caller's code
 	h.lease.mu.Lock()
@@ -487,7 +487,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 	}
 }
 
-// abandon ends the acquisition, or the hold that it was granted.
+// abandon gives the acquisition up, or gives back the hold that it was granted: no caller gets the lease.
 func (a *acquisition) abandon() {
 	h := a.hold
 	h.lease.mu.Lock()

@@ -107,8 +107,8 @@ func (c converting) keepUntil(
 	return err
 }
 
-// contradicts reports whether the hold that refused a conversion to this mode excludes the hold of the lease, unless
-// both have one owner. Then the lease itself may be gone, and the masters are asked.
+// contradicts reports whether the hold that refused a conversion to this mode excludes the hold of the lease. A reader
+// wants to write, say, and another process is the writer: then the lease itself may be gone, and the masters are asked.
 func (e *Error) contradicts(mode fencing.Mode) bool {
 	refused := e.Kind == Contended && e.Err == nil
 	return refused && (mode == fencing.Read || e.Holder != nil && e.Holder.Mode == fencing.Write)
@@ -179,8 +179,8 @@ func (c converting) exchange(ctx context.Context) error {
 	return l.done.err()
 }
 
-// errReplaced ends the round of a hold that a conversion has replaced. Its answers do not count any more, and the lease
-// stands on the new hold, with which the goroutines that wait for the round go on.
+// errReplaced ends the round of a hold that a conversion has replaced. The goroutines that wait for the round go on
+// with the hold on which the lease stands now.
 var errReplaced = errors.New("the hold was replaced")
 
 // Detached is a hold that its process has left to another process. The masters keep it, and no process relies on it.
@@ -194,8 +194,8 @@ type Detached struct {
 	Left        time.Duration // for how long from now a quorum keeps it, at least
 }
 
-// mark is what shows the masters that a hold is left to another client: that one has the secret, and they have its
-// hash. All attempts to detach a hold have one secret, so a late request of an earlier attempt changes nothing.
+// mark has the secret of the client that gets the hold; the masters have its hash. All attempts to detach a hold have
+// one secret, so a late request of an earlier attempt changes nothing.
 type mark struct {
 	of           *driver
 	secret, hash string
@@ -342,7 +342,7 @@ type adoption struct {
 	*acquisition
 }
 
-// The reasons why a hold cannot be adopted, if no operator has broken it, and what is known after a failure in between.
+// Why a hold cannot be adopted; errUntaken is for a failure after some masters were asked to release it.
 var (
 	errOtherSet = errors.New("it is of other masters")
 	errGone     = errors.New("its hold is gone: it has expired, or was adopted or released")
@@ -377,7 +377,7 @@ func (a *adoption) adopt(ctx context.Context) error {
 	return l.endUnkept()
 }
 
-// isForeign reports whether the masters are known to be another set.
+// isForeign reports whether the detached hold is of another set of masters, as far as that is known.
 func (a *adoption) isForeign(ctx context.Context) bool {
 	e := a.hold.e
 	if several := len(e.masters) > 1; !several || a.from.Set == "" {
@@ -387,14 +387,14 @@ func (a *adoption) isForeign(ctx context.Context) bool {
 	return known && e.masterSet.ID() != a.from.Set
 }
 
-// fail returns the failure as one of an adoption.
+// fail completes the failure of an adoption.
 func (a *adoption) fail(f *Error) *Error {
 	f.Op, f.Name, f.Mode, f.Need = OpAdopt, a.hold.name, a.hold.mode, a.hold.e.masters.quorum()
 	return f
 }
 
-// ungranted returns the failure of an adoption that no quorum has granted. A minority that does not have the detached
-// hold does not matter, and one that has granted another adoption may grant this one later.
+// ungranted returns the failure of an adoption that no quorum has granted. It is final if so many masters lack the
+// detached hold that no quorum has it. A master that has granted another adoption may grant this one later.
 func (a *adoption) ungranted(f *Error) *Error {
 	if by, broken := f.Err.(*Breaker); broken {
 		f.Kind, f.Err = Gone, by

@@ -26,7 +26,7 @@ type contention struct {
 // contendedFor is for how long a lock counts as contended after the last wait for it.
 const contendedFor = 10 * time.Second
 
-// contendedLeast is the least number of locks that are kept before those of the past are looked for.
+// contendedLeast locks are kept before those of the past are looked for.
 const contendedLeast = 64
 
 // add counts acquisitions that begin to wait, or with -1 one that waits no more. With 0 it notes a refusal.
@@ -68,9 +68,9 @@ type crowds struct {
 	locks  map[string]*crowd
 }
 
-// nearMost is how many acquisitions of one lock ask. As long as there are no more for all locks together, none is
-// counted for its lock, so that at most twice as many wait in the queue. A server does nothing else while a script
-// runs, so this bounds the delay that a refresh of them causes to other locks.
+// nearMost acquisitions of one lock ask; others are kept back. Up to so many for all locks together are not counted, so
+// that 200 of one lock may wait in the queue at most. A server serves nobody while a script runs: this bounds the delay
+// that a refresh of 200 waiters causes to other locks.
 const nearMost = 100
 
 // crowd has the acquisitions of one lock that are counted. If it keeps any back, nearMost others ask.

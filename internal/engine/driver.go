@@ -100,7 +100,7 @@ type driver struct {
 	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
 }
 
-// extra has the fields that few holds need, for options that most leases do not have.
+// extra has the fields for options that most leases lack, such as an owner that the caller named.
 type extra struct {
 	owner  string          // a ULID that the caller named, or ""
 	ctx    context.Context // of the acquisition, without its end; for hooks, nil if there are none
@@ -162,7 +162,7 @@ func (h *driver) Fire(now clock.Instant) {
 	}
 }
 
-// owner returns the owner's ULID. If the caller named none, it is the hold's id, and no hold can join it.
+// owner returns the ULID that the caller named, or the hold's own id: then only this hold has that owner.
 func (h *driver) owner() string {
 	if h.extra != nil && h.extra.owner != "" {
 		return h.extra.owner
@@ -178,7 +178,8 @@ func (h *driver) block() int {
 	return h.extra.shared.block
 }
 
-// details returns what a master stores of the hold unchanged. claim is for how long a waiter lives without a refresh.
+// details returns the text that a master stores with the hold: its mode, owner, route and meta. A waiter that is not
+// refreshed lives for the time of claim.
 func (h *driver) details(route wire.Route, converts string, claim wire.Millis) string {
 	d := wire.Details{Mode: h.mode, HandoffTTL: claim, Converts: converts, Route: route, Meta: h.terms.Meta}
 	if h.extra != nil {
@@ -214,7 +215,7 @@ func (h *driver) event() Event {
 // isStanding reports whether the lease stands on this hold, which is not so for a second hold before the exchange.
 func (h *driver) isStanding() bool { return h.lease.standing.Load() == h }
 
-// done returns the end of the lease, or of a second hold before the exchange.
+// done returns where the hold's end is noted: at the lease, or for a second hold before the exchange at that hold.
 func (h *driver) done() *doneState {
 	if h.extra != nil && h.extra.done != nil {
 		return h.extra.done
@@ -272,8 +273,8 @@ func (h *driver) state() (s HoldState, stands bool) {
 	return s, true
 }
 
-// sharedHold is what a hold needs that goroutines of the process share: a block of tokens, and whether another process
-// waits for the lock. The lease's mutex guards it.
+// sharedHold belongs to a hold that the goroutines of an RWMutex share. It has a block of tokens, one for each writer,
+// and knows whether another process waits for the lock. The lease's mutex guards it.
 //
 // A token block begins with the token that any other grant would get, has the size that was asked for, and ends at most
 // a second ahead of the master's clock. Several masters would each cut it off at their own clock, so the client asks

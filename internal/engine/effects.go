@@ -16,8 +16,8 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// apply carries out what follows from an event, under mu. A request only joins a queue, so it need not wait until mu is
-// unlocked.
+// apply carries out what follows from an event, under mu. A request joins the queue of its master and leaves from
+// there.
 func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 	over := false
 	for i := range effects {
@@ -108,9 +108,9 @@ func (h *driver) start(now time.Duration, f *hold.Effect) {
 	}
 }
 
-// observe records a token, so that the next proposal is beyond it. Another process may have seen later tokens, so this
-// guarantees nothing. It saves raises. The tokens of a shared hold run ahead of the clock and are recorded with its
-// lock only (Request.Seen), because the blocks of one lock would otherwise leave no room for the blocks of other locks.
+// observe records a token, so that the next proposal is beyond it, which saves raises. The tokens of a shared hold run
+// ahead of the clock. They are recorded with their lock only (Request.Seen): else the blocks of one lock would leave no
+// room for the blocks of others.
 func (t *tokens) observe(token fencing.Token) {
 	for {
 		seen := t.largest.Load()
@@ -120,8 +120,8 @@ func (t *tokens) observe(token fencing.Token) {
 	}
 }
 
-// end ends a granted hold, and with the standing hold the lease. The hold trusts it no more already, for readers
-// without the mutex. The contexts end when the mutex is unlocked.
+// end ends a granted hold, and with the standing hold the lease. Trust has ended before, for readers without the mutex.
+// The contexts end when the mutex is unlocked.
 func (h *driver) end(lost *hold.Loss) {
 	end := ErrReleased
 	switch {
@@ -164,8 +164,8 @@ func (h *driver) loss(lost *hold.Loss) *Loss {
 	return loss
 }
 
-// inUse returns the token of the work that the hold protects now: of a shared hold one of its block, which ends with
-// last. A conversion that is under way has not begun to use its own block.
+// inUse returns the token under which goroutines work now. The block is 41 to 56, say, and the third writer has 43:
+// then it is 43, and last is 56. While a conversion is under way its own block is unused, and it is last.
 func (s *sharedHold) inUse(last fencing.Token) fencing.Token {
 	if s.tokenInUse != nil {
 		if token := s.tokenInUse(); s.first <= token && token < last {
@@ -303,7 +303,7 @@ func (h *driver) renewNow() {
 	}
 }
 
-// unrenewed describes a round that has failed.
+// unrenewed returns the error of Renew for a round that no quorum has confirmed.
 func (h *driver) unrenewed(f *hold.Effect) *Error {
 	causes, _ := h.failures(f.Err).(NodeFailures)
 	failed := &Error{Op: OpRenew, Name: h.name, Need: h.e.masters.quorum(), Got: f.N, Nodes: causes}
@@ -338,8 +338,8 @@ func (h *driver) failures(err error) error {
 	return all
 }
 
-// logFailures logs which servers did not renew the lease, under its mutex: at most one line a server and minute,
-// independent of how many leases it has. The loss of a lease is reported for each lease.
+// logFailures logs which servers did not renew the lease, under its mutex. A server has one line a minute, with one
+// lease or with ten thousand. Losses have a line for each lease.
 func (h *driver) logFailures(err error) {
 	causes, _ := h.failures(err).(NodeFailures)
 	for _, cause := range causes {
@@ -365,7 +365,7 @@ func (r *registry) countOn(server *transport.Node, now clock.Instant) (n int) {
 	return n
 }
 
-// awaitRound returns the result of the round that is under way, under mu.
+// awaitRound returns a channel for the result of the round under way, or of the next one, under mu.
 func (h *driver) awaitRound() <-chan error {
 	result := make(chan error, 1)
 	h.need().renews = append(h.need().renews, result)

@@ -24,7 +24,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// Config is what an Engine is made from. Every field is set: defaults and validation are the caller's task.
+// Config makes an Engine. The caller sets every field, with its defaults, and has checked them.
 type Config struct {
 	Clients        []rueidis.Client // one for each master
 	Prefix         string           // of every key and channel
@@ -48,16 +48,14 @@ type Engine struct {
 	drift clock.Drift
 	world hold.World // what the holds share
 
-	// replicated: grants count only once replicas have them. Then an operation that makes or keeps a lease counts only
-	// once that many replicas have it. An acquire, a raise and a regain are followed by WAIT, and so is every renewal,
-	// because the deadline would otherwise move past the expiry that a replica knows. A master whose replicas do not
-	// confirm does not count, and is released.
+	// replicated: a grant counts once that many replicas have it. WAIT follows each acquire, raise, regain and renewal:
+	// without the last, the deadline would move past the expiry that a replica knows. A master that too few replicas
+	// confirm is released.
 	//
-	// confirmsHandOff: a grant that another request has brought about is confirmed before it counts. Nothing shows until
-	// then that the grant will last: a server may send the message, and answer a script that only reads, before its
-	// durable log has the grant. The first renewal of the hold is a later write on the same server. With replicas, the
-	// WAIT after it covers both writes. A server with a durable log answers it once the log has both. The renewal names
-	// the token, so a server that took over without the grant does not confirm it.
+	// confirmsHandOff: a grant that another client's request has brought about is renewed before it counts. Client A
+	// releases, say, and the server sends B the message of the grant; then it fails, and its log lacks that grant. The
+	// renewal is a later write on the same server, so its answer, or the WAIT after it, covers both writes. It names the
+	// token, so a server that took over without the grant refuses it.
 	replicated, confirmsHandOff bool
 
 	keys           wire.Keyspace
@@ -210,8 +208,8 @@ func (r *restarts) seen(all masters) (any bool) {
 	return any
 }
 
-// renewAll renews all leases at once, after a master may have lost them. It gets them back with this renewal, and not
-// with the next one that is due: until then a lease of three masters is lost with any other of them.
+// renewAll renews all leases at once, after a master may have lost them: the renewal gives them back to it. Master 2 of
+// three restarts empty, say. Until the next renewal that is due, a lease would be lost with master 0 or 1.
 func (e *Engine) renewAll() {
 	for h := range e.registry.each {
 		h.lease.mu.Lock()
@@ -220,8 +218,8 @@ func (e *Engine) renewAll() {
 	}
 }
 
-// batchTimeout is how long the engine waits for a batch of calls: longer than any link over which a lock can be used,
-// and not past the time at which a client that is tuned for locks finds a connection dead.
+// batchTimeout bounds the wait for a batch of calls. A link that is slower is of no use for locks, and a client of Dial
+// finds a connection dead before.
 const batchTimeout = 5 * time.Second
 
 // Now reads the clocks that determine the trust in leases.
@@ -254,9 +252,8 @@ func (e *Engine) holdWorld() hold.World {
 	}
 }
 
-// stallAfter returns how long a round of renewals waits for a quorum: the node timeout, and for slow links their round
-// trip in addition. It determines when the next attempt starts, not how long the lease is trusted. The lease is trusted
-// until its deadline, independent of any round.
+// stallAfter returns how long a round of renewals waits for a quorum before the next one starts: the node timeout, and
+// over slow links their round trip in addition. Trust in the lease lasts until its deadline in either case.
 func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
 
 const lateShare = 10 // a process that was late for this part of the wait for an answer may have caused the wait
@@ -328,8 +325,8 @@ func shutDown(h *driver, in ...hold.Phase) {
 	}
 }
 
-// Holds returns the holds of this process one after the other, in no order. Each is as it is when it is reached, and no
-// mutex is held while the loop's body runs. A hold that begins, ends or restarts during the loop may be missing.
+// Holds returns the holds of this process one after the other, in any order, each in its state at that moment. The
+// loop's body runs without a mutex. A hold that begins, ends or restarts during the loop may be missing.
 func (e *Engine) Holds() iter.Seq[HoldState] {
 	return func(yield func(HoldState) bool) {
 		for h := range e.registry.each {
@@ -501,8 +498,7 @@ func (u *underWay) await(most time.Duration) {
 	}
 }
 
-// timeouts are the timers of goroutines that wait for several masters. A timer that one goroutine has stopped in time
-// serves another.
+// timeouts keeps the stopped timers of goroutines that have waited for several masters, for the next ones.
 type timeouts struct{ stopped sync.Pool } // of *time.Timer
 
 // start returns a timer that the caller has to stop.

@@ -147,7 +147,7 @@ func (o *observers) warnOfRelease(h *driver, failed *Error) {
 		slog.String("lock", h.name), slog.Uint64("token", uint64(h.token())), slog.Any("error", failed))
 }
 
-// HoldState is one hold of this process at one moment.
+// HoldState shows one hold of this process at one moment.
 type HoldState struct {
 	Name, Owner, Hold, Meta string
 	Mode                    fencing.Mode
@@ -173,7 +173,7 @@ type LostLease struct {
 
 const keptLosses = 64
 
-// losses are the last losses of an engine. Its mutex is acquired under a lease's mutex, and no other under it.
+// losses has the last 64 losses of an engine. Its mutex is acquired under a lease's mutex, and no other under it.
 type losses struct {
 	mu   sync.Mutex
 	kept []LostLease // at most keptLosses, the oldest first
@@ -209,8 +209,8 @@ type Stats struct {
 // Failures counts acquisitions that have failed, by their cause.
 type Failures struct{ Contended, NoQuorum, Closed, Refused uint64 }
 
-// counters are updated at the event, under the mutex of its lease or without one. Each counter is exact by itself. Two
-// counters that are read one after the other may belong to different moments.
+// counters are updated at the event, with or without the mutex of its lease. Each is exact by itself; two that are read
+// one after the other may belong to different moments.
 type counters struct {
 	held, waiting                                                     atomic.Int64
 	acquired, contended, handedOff, renewed, renewFailed, unconfirmed atomic.Uint64

@@ -269,8 +269,8 @@ func (s *scriptSet) releaseOf(h *driver) *transport.Script {
 	return s.release
 }
 
-// withdraw reports whether the request for the hold on this master had not left, and withdraws it. What never left
-// needs no release: while a server stands still, most of what is asked does not leave.
+// withdraw takes the request for the hold back if it still waits in this process, and reports whether it did. Then that
+// master needs no release. A server stands still, say, and 1,000 attempts end: most of their requests have not left.
 func (g *giving) withdraw(f *hold.Effect) bool {
 	return f.Unsent && g.h.e.masters[f.Master].Withdraw(g.h.key, g.h.id)
 }
@@ -343,14 +343,13 @@ func (g *giving) verdict() error {
 	}
 }
 
-// wasGone returns the loss of a hold that did not stand any more when the release arrived, because the caller that
-// relied on it must know.
+// wasGone returns the loss of a hold that was gone when its release arrived: the caller that relied on it has to know.
 func (g *giving) wasGone() *Loss {
 	h := g.h
 	return &Loss{Name: h.name, Token: h.token(), Reason: Taken}
 }
 
-// unreleased returns the error of a release that a quorum has not confirmed.
+// unreleased returns the error of a release that fewer masters than a quorum have confirmed.
 func (g *giving) unreleased(failures NodeFailures, got int) *Error {
 	h := g.h
 	kind, forGood := h.e.masters.refusal(failures)

@@ -42,7 +42,7 @@ func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text strin
 	}
 }
 
-// voter is a master as one hold sees it: what the hold sends to it, what it answers, and its messages.
+// voter reads what one master says of one hold: its answers and its messages.
 type voter struct {
 	h *driver
 	m *transport.Master
@@ -51,7 +51,7 @@ type voter struct {
 // holdReader reads the reply of one of the scripts about one hold.
 type holdReader func(rueidis.RedisResult) (wire.HoldReply, error)
 
-// readHold reads a reply. A grant that too few replicas have is the error of the replicas, with the reply.
+// readHold reads a reply. If it is a grant that too few replicas have, the error says so, and the reply is the grant.
 func readHold(r rueidis.RedisResult, read holdReader) (wire.HoldReply, error) {
 	reply, err := read(r)
 	if err == nil {
@@ -109,9 +109,9 @@ func (v voter) answer(reply wire.HoldReply, err error, sent clock.Instant) ballo
 	}
 }
 
-// noAnswer returns the ballot's answer for a call that failed. It distinguishes whether the request may have run (then
-// a release has to follow it), whether asking again can help, and the cause of the failure. A grant that too few
-// replicas have stands on the master, so it has to be released, and asking again would find the same grant.
+// noAnswer returns the ballot's answer for a call that failed: whether the request may have run, so that a release has
+// to follow it; whether asking again can help; and the cause. A grant that too few replicas have stands on the master:
+// it is released, and asking again would find it again.
 func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
 	if transport.StaleMarker(err) {
 		e.masterSet.Recheck()
@@ -171,15 +171,15 @@ func (e *Engine) onListen(m *transport.Master, _ *transport.Node) {
 	e.waiters[m.Index].wakeAll()
 }
 
-// onMoved is called when other servers answer for some keys of the master. They may not have the requests that the
-// servers before them answered, so the waiters ask again, and recent releases are sent again.
+// onMoved is called when other servers answer for some keys of the master, after a failover, say. They may lack what
+// the servers before them have answered, so the waiters ask again, and recent releases are sent again.
 func (e *Engine) onMoved(m *transport.Master) {
 	e.releases[m.Index].repeat()
 	e.waiters[m.Index].wakeAll()
 }
 
-// onSubscribeFailed is called when messages of a node are not available, once until they are available again. Its
-// waiters ask at an interval instead.
+// onSubscribeFailed is called once when the messages of a node stop. Until they come again its waiters ask at an
+// interval.
 func (e *Engine) onSubscribeFailed(m *transport.Master, n *transport.Node, err error) {
 	observers := &e.observers
 	observers.warn("pub/sub unavailable; waiters poll, which costs more and takes longer",

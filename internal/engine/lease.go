@@ -48,13 +48,14 @@ func (l *Lease) keep() bool {
 	return true
 }
 
-// claim records that the caller got the lease. From then on it leaves its minimum behind.
+// claim records that the caller got the lease; from then on WithMinHold applies.
 func (l *Lease) claim() {
 	l.lock().step(hold.Event{Kind: hold.Claim})
 	l.mu.Unlock()
 }
 
-// endUnkept returns why a lease that no caller has so far has ended, or nil. Only Close releases such a lease.
+// endUnkept returns why a lease has ended before a caller got it, or nil while it stands. If it was released, Close has
+// done that.
 func (l *Lease) endUnkept() error {
 	end := l.Err()
 	if h := l.standing.Load(); end == ErrReleased {
@@ -181,7 +182,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	return err
 }
 
-// ReleaseWithin is Release that does not wait beyond the end of ctx. It is for callers that do not need the result.
+// ReleaseWithin is Release that waits until the end of ctx at most. It is for callers that ignore the result.
 func (l *Lease) ReleaseWithin(ctx context.Context) {
 	if h, releases, _ := l.endByHolder(nil); h != nil {
 		defer h.e.underWay.add(-1)
@@ -345,7 +346,7 @@ type end struct {
 	calls map[*func(error)]struct{}
 }
 
-// released is the end of every lease without subscribers that its holder has released. It never changes.
+// released is shared by all leases without subscribers that their holders have released. It never changes.
 var released = func() *end {
 	e := &end{err: ErrReleased, done: make(chan struct{})}
 	close(e.done)
@@ -415,8 +416,8 @@ func (d *doneState) fire(err error, mu *guard) {
 	e.calls = nil
 }
 
-// guard is the mutex of a lease. A call that must not run under it, such as the end of a context or a call to another
-// part, is deferred until it is unlocked.
+// guard is the mutex of a lease. The end of a context, say, runs the user's code: such a call is deferred until the
+// mutex is unlocked.
 type guard struct {
 	sync.Mutex           // the comments of functions that are called under it say "under mu"
 	deferred   *deferred // in the order of deferral
@@ -428,8 +429,8 @@ type deferred struct {
 	next *deferred
 }
 
-// Unlock unlocks the mutex and then runs the deferred calls. Another goroutine may take the mutex between the two, so a
-// deferred call must not rely on the state at its deferral: it carries what it needs.
+// Unlock unlocks the mutex and then runs the deferred calls. Another goroutine may take the mutex in between, so each
+// of these calls carries what it needs.
 func (g *guard) Unlock() {
 	d := g.deferred
 	g.deferred = nil

@@ -70,7 +70,7 @@ func (g *group) report(ctx context.Context, failure error) {
 	}
 }
 
-// begin makes an acquisition whose hold is no caller's until the call has all locks.
+// begin makes an acquisition. Its hold is claimed once the call has all locks.
 func (g *group) begin(ctx context.Context, i int, r Request) *acquisition {
 	a := newAcquisition(ctx, g.e, g.Lease(i).begin(), r)
 	a.hold.step(hold.Event{Kind: hold.Disclaim})
@@ -163,8 +163,8 @@ func (g *group) try(ctx context.Context) (refused error, forGood bool) {
 	return g.settle(ctx, attempts)
 }
 
-// refused returns the failure of single attempts at a single master that has just not answered, or nil. The pipeline
-// would have them wait until the master is tried again.
+// refused returns the failure of single attempts at a single master that has just failed to answer, or nil. Otherwise
+// they would wait in the pipeline until the master is tried again.
 func (g *group) refused(a *acquisition) error {
 	h := a.hold
 	if len(g.e.masters) > 1 {
@@ -213,7 +213,7 @@ func holderOf(failed error) *Holder {
 	return nil
 }
 
-// refusedWithoutHolder reports whether a server may have refused this lock for the sake of another one.
+// refusedWithoutHolder reports whether a server may have refused this lock for the sake of another one of the call.
 func refusedWithoutHolder(failed error) bool {
 	e, ok := failed.(*Error)
 	return ok && e.Kind == Contended && e.Holder == nil

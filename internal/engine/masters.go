@@ -75,11 +75,10 @@ type scriptSets []atomic.Pointer[scriptSet]
 
 func (all scriptSets) of(m *transport.Master) *scriptSet { return all[m.Index].Load() }
 
-// salt gives a master's scripts digests for the process that has the master's seat. The script cache does not survive
-// the process, so a request that was made for an earlier process and leaves over a new connection does not run by its
-// digest. It is sent again in full, and then the master compares the run id; package masterset says what protects if
-// that fails. Clients that may not read the run id have scripts of their own, because the scripts that they load prove
-// nothing about a restart.
+// salt gives a master's scripts digests for its server process. That process restarts, say, and a request made for it
+// leaves over a new connection: the script cache is new too, so the digest is unknown, the request is sent again in
+// full, and the master compares the run id. Package masterset says what protects if that fails. Clients that may not
+// read the run id have scripts of their own: the scripts that they load prove nothing about a restart.
 func (all scriptSets) salt(master int, process string) {
 	if of := &all[master]; of.Load().salt != process {
 		of.Store(newScriptSet(process))
@@ -118,7 +117,7 @@ type posting struct {
 	call transport.Call
 }
 
-// fewMasters is the number of masters up to which the postings of a call are on its stack.
+// fewMasters: the postings to so many masters are on the stack of a call.
 const fewMasters = 5
 
 func (all postings) post() {
@@ -151,9 +150,8 @@ const (
 	allowedLead = time.Second // as in vote.lua and raise.lua
 )
 
-// blockMin is the size that a block may always have, so that a process does not need a new request for each of its
-// goroutines. A block of that size is used in 16 us, which is less than the round trip to get it, so such blocks do not
-// run ahead.
+// blockMin tokens are always allowed in a block, so that a request serves several goroutines. They last for 16 us of
+// the clock, which is less than the round trip of the next request, so such blocks never run ahead.
 const blockMin = 16
 
 // budget returns how many of n tokens a block may have now, for a lock with the largest known token seen. A single
@@ -166,13 +164,14 @@ func (t *tokens) budget(n int, seen fencing.Token) int {
 	return int(min(int64(n), max(most-t.proposalAfter(seen), blockMin)))
 }
 
-// bounds returns the least and the most that a proposal should be, in microseconds, so that a quorum can mint it. This
-// process's own clock, which may be ahead or behind, is used only if no master's clock is known.
+// bounds returns the least and the most that a proposal should be, in microseconds, so that a quorum mints it. A master
+// mints a proposal that its counter, or without one its clock, has not passed, and that is at most a second ahead of
+// that clock.
 //
-// A master mints the proposal itself if it is not behind the master's counter, or its clock if it has no counter, and
-// not too far ahead of its clock. The quorum whose clocks are closest to each other decides: most is what all of it
-// permits, and least is ahead of its clocks, and of those other clocks that this permits. Where least would be more
-// than most, it is most: the masters that are further ahead mint their clocks, and those behind are raised.
+// The quorum whose clocks are closest to each other decides. Three masters show 10.0, 10.1 and 14.0 s, say: the first
+// two do. most is what all of the quorum permit, 10.8 s; least is ahead of their clocks, and of others that most
+// permits: 10.15 s. Where clocks are too far apart, least is most: masters further ahead mint their clocks, and those
+// behind are raised. This process's own clock is used only if no master's is known.
 func (t *tokens) bounds() (least, most int64) {
 	var array [9]int64
 	clocks := t.serverClocks(array[:0])

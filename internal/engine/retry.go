@@ -34,7 +34,7 @@ type release struct {
 	node     *transport.Node // that has confirmed it; see recentReleases
 }
 
-// minimum is what a hold leaves behind; the zero value is nothing.
+// minimum is left behind by a hold with WithMinHold; the zero value by all others.
 type minimum struct {
 	least time.Duration
 	until time.Duration // by the monotonic clock
@@ -79,7 +79,7 @@ func (r *release) answered(result rueidis.RedisResult, sent clock.Instant) (had 
 	return reply.Was == wire.WasGranted, nil
 }
 
-// confirmed is called for a master's answer that it does not have the hold any more.
+// confirmed is called once the master has answered that the hold is gone there.
 func (r *release) confirmed(reply wire.ReleaseReply) {
 	m := r.of.m
 	if !m.Standalone {
@@ -223,8 +223,8 @@ const (
 	releasesPerCall  = 200  // holds of one lock
 )
 
-// releasesKept bounds how many releases wait for a server that does not answer: 3 MB. The hold of each further one ends
-// with its TTL.
+// releasesKept releases wait for a server that does not answer, 3 MB of them. The hold of each further one ends with
+// its TTL.
 const releasesKept = 1 << 14
 
 // keepLocked queues releases, under mu.
@@ -264,7 +264,7 @@ func (q *releaseQueue) hurry(hold string) {
 	}
 }
 
-// leftLocked lets the single attempts that wait for this release go on, under mu.
+// leftLocked has the single attempts that wait for this release ask again once mu is unlocked, under mu.
 func (q *releaseQueue) leftLocked(r *release) {
 	if r.onAnswer != nil {
 		q.onAnswer = append(q.onAnswer, r.onAnswer)
@@ -272,7 +272,7 @@ func (q *releaseQueue) leftLocked(r *release) {
 	}
 }
 
-// unlock unlocks mu, and then sends the single attempts that need not wait any more.
+// unlock unlocks mu, and then sends the single attempts whose releases are over.
 func (q *releaseQueue) unlock() {
 	all := q.onAnswer
 	q.onAnswer = nil
@@ -412,8 +412,7 @@ type recentReleases struct {
 	all []release // at most recentMost
 }
 
-// recentMost bounds how many releases are remembered: the releases of a second or two, which is how long a client takes
-// to follow a replacement.
+// recentMost releases are remembered: those of a second or two, the time in which a client follows a failover.
 const recentMost = 1024
 
 func (x *recentReleases) note(r *release) {

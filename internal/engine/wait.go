@@ -75,8 +75,8 @@ func (a *acquisition) waits() {
 	}
 }
 
-// leave is the only way out of asking, under mu. It removes the acquisition from every wait set, which stops the
-// refreshes. A refresh that is under way names the hold and finds it granted or gone.
+// leave is the only way out of asking, under mu. It removes the acquisition from every wait set, which stops its
+// refreshes.
 func (a *acquisition) leave() {
 	if a.ready != nil {
 		close(a.ready)
@@ -127,11 +127,11 @@ func (w *waitSets) add(a *acquisition, answer schedule.Answer) {
 	s.setTimer()
 }
 
-// refreshes is how many refreshes fit into a waiter's lease, so the waiter survives the loss of all but one of them.
+// refreshes fit into a waiter's lease: with 3, two may be lost.
 const refreshes = 3
 
-// remove removes the acquisition, and the set with its last waiter. A refresh that is on its way still names the hold.
-// When its answer arrives, the acquisition is over.
+// remove removes the acquisition, and the set with its last waiter. A refresh on its way may still name the hold: its
+// answer finds the acquisition over.
 func (w *waitSets) remove(a *acquisition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -502,9 +502,8 @@ func (a *acquisition) cutOff() bool {
 	})
 }
 
-// failure describes why no lease came about, under mu. It names every master that gave a cause and every master that
-// had not answered when ctx ended. Unknown reports that a request may still run. Its release then goes on in the
-// background.
+// failure describes why no lease came about, under mu. It names the masters that gave a cause, and at the end of ctx
+// those that were silent. If Unknown, a request may still run, and its release goes on in the background.
 func (a *acquisition) failure(kind Kind, cause error) *Error {
 	h := a.hold
 	waited := h.e.clock.Now().Mono - h.begun

@@ -99,7 +99,7 @@ const (
 	NotKept                         // a round is over without a quorum: N masters have renewed it. Err: the Failures
 	AtRisk                          // only At is left, and a renewal is overdue
 	Missing                         // this master does not take the hold back, which stands on N masters
-	End                             // the hold is over. Loss says why, nil if its holder has ended it. Way: Later if it is Lost
+	End                             // it is over: Loss says why, nil if its holder has ended it. Way: Later if it is Lost
 	SetTimer                        // Tick at At
 )
 

@@ -468,8 +468,8 @@ func (h *Hold) whileLost(now *Now, e *Event, do []Effect) []Effect {
 // granted. An earlier request that failed may still be on its way too, over a connection that was replaced since. It
 // can do no harm beyond the TTL of its grant, or once its connection is closed.
 //
-// released: the lease that stands on the hold has been released. A vote learns of no grant after that. So the client has
-// known a grant with a larger token while it trusted in the lease, and the master may set its counter back.
+// released: the lease that stands on the hold has been released. A vote learns of no grant after that. So the client
+// has known a grant with a larger token while it trusted in the lease, and the master may set its counter back.
 func (h *Hold) giveBack(now *Now, way Way, released bool, do []Effect) []Effect {
 	kept, until := now.Terms.TTL, time.Duration(0)
 	if h.rare != nil {
