@@ -51,8 +51,8 @@
 //
 // Package hold has the states, what leads from one to the next, and what follows, as one table. A driver takes an event
 // to its hold by step, under the mutex of the lease, and apply carries out what follows. driver.current is the one
-// place that knows whether an answer is still for the hold: an answer and a message belong to one hold id, and count
-// for no other.
+// place that knows whether an answer or a message counts: it names one hold id, that of the current hold, which is not
+// over.
 //
 // A lease stands on one hold. Its end is the end of that hold. A conversion acquires a second hold, which has an end of
 // its own until the exchange: then the lease stands on the second one, keeps its subscribers, and the first one is
@@ -68,13 +68,14 @@
 // which Kept, NotKept, End or nothing follows.
 //
 // Release: endByHolder, giveBack, giving.directly; with several masters giving.calls, and count for each answer. A hold
-// that ends without a caller that waits: giveInBackground. What fails goes to the releaseQueue.
+// that ends without a caller that waits: giveInBackground. A release that fails goes to the releaseQueue.
 //
 // Loss: the timer queue calls Fire, step of Tick, apply, end, fire. The contexts of the lease end, the rest is
 // released.
 //
-// An option of a lease is a field of Terms, one of all leases a field of Config. What only few holds need for it is in
-// extra, which is nil for the others.
+// An option of a lease is a field of Terms, or of hold.Terms if it decides when the hold ends; one of all leases is a
+// field of Config. What only few holds need for it is in extra, or in rare of package hold, which are nil for the
+// others.
 //
 // # What fails, and what follows
 //
@@ -84,6 +85,9 @@
 //	a renewal says "gone"       the master is outvoted; without a quorum the lease is lost, with one it is regained
 //	no answer to a release      it goes on in the background until the hold must have expired; its tombstone stops an
 //	                            acquire that arrives after it
+//	an own release is overtaken a single attempt is refused, and asks again once that release is answered; a request
+//	                            that queues is handed the lock
+//	an operator breaks a hold   its lease ends; the masters keep the lock until the Release, or until its deadline
 //	this process stands still   a call on the lease reads the clocks first; a loss is noticed then, or by the timer
 //	a server has lost its data  one of several masters abstains for the quarantine; a single one excludes no more what
 //	                            it had granted, and its clock is the token floor
