@@ -131,7 +131,7 @@ var elsewhere = strings.Fields(`
 	read-equal raise-counted block-unminted upgrade-unheld
 	regain-unconfirmed regain-busy regain-same-id
 	passed-forgotten passed-unsettled passed-again yield-to-aside
-	settle-unnoticed fork-votes lowers-gone lowers-unnamed
+	settle-unnoticed fork-votes lowers-gone lowers-unnamed lowers-to-token release-unnamed
 	adopt-unmarked adopt-any-mark adopt-untaken adopt-had-any adopt-ghost adopt-break-untold
 	adopt-again adopt-rivals adopt-same-token
 	break-frees break-renewable break-mark-expires break-now break-unmarked break-minority
