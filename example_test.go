@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+	"go.uber.org/goleak"
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/rwlock"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // accounts is a storage that checks tokens.
 type accounts struct {

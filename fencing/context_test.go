@@ -287,7 +287,7 @@ func TestResetOfARegisterInRedis(t *testing.T) {
 var codeLink = regexp.MustCompile(`\[(\w+)\]\((\.\./[^)]*\.go)\)`)
 
 // Each example, and each function or type of a recipe, that a page names exists. That the code of the page itself
-// compiles is tested in tools/commands.
+// compiles is tested in lab/tools/commands.
 func TestExamplesOfThePagesExist(t *testing.T) {
 	// A downloaded module is without the nested ones, whose examples are on the pages.
 	if _, err := os.Stat("../go.work"); os.IsNotExist(err) {

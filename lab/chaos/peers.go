@@ -1,0 +1,230 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed74116694/fencelock/internal/test/harness"
+	"github.com/seed74116694/fencelock/lab/chaos/check"
+	"github.com/seed74116694/fencelock/lab/chaos/history"
+	"github.com/seed74116694/fencelock/lab/peer"
+)
+
+// scene is a deployment and the faults under which the libraries are compared.
+type scene struct {
+	name    string
+	masters int
+	durable bool // a server that restarts has its data
+	faults  []string
+}
+
+// pauses are faults under which the servers keep their data. Half of them stop a worker.
+var pauses = append(slices.Repeat([]string{"pause-worker"}, 12),
+	"freeze-server", "restart", "kill-clients", "kill-worker",
+	"cut", "refuse", "blackhole", "half-open", "hold", "delay", "slow", "late")
+
+func scenes() []scene {
+	return []scene{
+		{name: "one server", masters: 1, durable: true, faults: pauses},
+		{name: "three masters", masters: 3, durable: true, faults: pauses},
+		{
+			name: "one server, FLUSHALL", masters: 1, durable: true,
+			faults: append(slices.Clone(pauses), slices.Repeat([]string{"flush-single"}, 4)...),
+		},
+		{
+			name: "three masters, one at a time loses its data", masters: 3,
+			faults: append(slices.Clone(pauses), slices.Repeat([]string{"restart", "flush"}, 2)...),
+		},
+	}
+}
+
+// compare runs the workload of sets with each library in each scene that it supports, and prints what was lost.
+func compare(ctx context.Context, cfg config, out io.Writer) error {
+	if cfg.peers == "all" {
+		cfg.peers = strings.ReplaceAll(libraryNames(), ", ", ",")
+	}
+	var libraries []peer.Library
+	for name := range strings.SplitSeq(cfg.peers, ",") {
+		lib, err := libraryNamed(name)
+		if err != nil {
+			return err
+		}
+		libraries = append(libraries, lib)
+	}
+	if cfg.seed == 0 {
+		cfg.seed = rand.Uint64()
+	}
+	cfg.deployment, cfg.gap = servers, 2*time.Second
+	cfg.processes, cfg.workers, cfg.names = 8, 2, 8
+	var tallies []tally
+	for i, s := range scenes() {
+		for _, lib := range libraries {
+			if s.masters > 1 && !lib.Quorum || i > 0 && lib.Name == noLock {
+				continue
+			}
+			one := tally{library: lib.Name, scene: s.name}
+			err := harness.Run(ctx, func(t testing.TB) error { return one.run(t, cfg, s) })
+			if err != nil {
+				return fmt.Errorf("seed %d, %s, %s: %w", cfg.seed, s.name, lib.Name, err)
+			}
+			if len(tallies) == 0 {
+				writeConditions(out, cfg, one.server)
+			}
+			if len(tallies) == 0 || tallies[len(tallies)-1].scene != s.name {
+				fmt.Fprintf(out, "\n%s\n%s\n", s.name, tallyHead)
+			}
+			fmt.Fprintln(out, one)
+			tallies = append(tallies, one)
+		}
+	}
+	if cfg.plot != "" {
+		if err := plotLosses(cfg.plot, tallies); err != nil {
+			return err
+		}
+	}
+	return broken(tallies)
+}
+
+// broken returns an error if a promise of this library was broken: a guard with its tokens loses nothing, and where the
+// servers keep their data no two holders trust the lock at once.
+func broken(tallies []tally) error {
+	for _, t := range tallies {
+		if t.sets[fenced].lost > 0 || t.sets[fenced].acknowledged > 0 && t.promised > 0 {
+			return fmt.Errorf("%w: %s, %s: %d lost with a guard, two holders %d times", errViolated, t.library, t.scene,
+				t.sets[fenced].lost, t.promised)
+		}
+	}
+	return nil
+}
+
+func writeConditions(out io.Writer, cfg config, server string) {
+	fmt.Fprintf(out, "%s, %s on %s/%s, %d cores, %s\n", time.Now().UTC().Format(time.DateOnly), runtime.Version(),
+		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), server)
+	fmt.Fprintf(out, "seed %d, %v for each row, a fault every %v on average\n", cfg.seed, cfg.duration, cfg.gap/2)
+	fmt.Fprintf(out, "TTL %v, %d processes of %d goroutines, %d locks\n", peerTTL, cfg.processes, cfg.workers, cfg.names)
+	versions := peer.Versions()
+	for _, path := range slices.Sorted(maps.Keys(versions)) {
+		fmt.Fprintf(out, "%s %s\n", path, versions[path])
+	}
+}
+
+// tally is the result of one library in one scene.
+type tally struct {
+	library, scene, server string
+
+	sets       map[string]setTally // by guard
+	overlapped int                 // writes of a section that began before an earlier one of the lock had written
+	told       int                 // pairs of holders to which the library said at one moment that they had the lock
+	promised   int                 // the same, where this library promises that there are none
+	givenUp    int                 // sections that did not write because the library said that the lock was lost
+	longest    time.Duration       // that a goroutine waited for a lock, retries included
+	faults     int                 // of the nemesis
+}
+
+// setTally is what became of the sets with one guard.
+type setTally struct {
+	acknowledged int // writes
+	lost         int // of their elements
+	refused      int // writes
+}
+
+// run compares one library.
+func (y *tally) run(t testing.TB, cfg config, s scene) error {
+	cfg.library, cfg.masters, cfg.durable = y.library, s.masters, s.durable
+	a, h := newArena(t, cfg), &history.History{}
+	if err := a.fight(s.faults, h); err != nil {
+		return err
+	}
+	h.Sort()
+	version := a.sets.Info("server")
+	y.server = filepath.Base(a.sets.Binary()) + " " + cmp.Or(version["valkey_version"], version["redis_version"])
+	final := map[string]map[uint64]bool{}
+	for i := range cfg.names {
+		for _, guard := range guards {
+			key := setKey(fmt.Sprint("n", i), guard)
+			set, err := a.sets.Command("GET", key)
+			if err != nil {
+				return err
+			}
+			text, _ := set.(string)
+			final[key] = elements(text)
+		}
+	}
+	y.count(h, final)
+	return nil
+}
+
+// count counts what was lost, by the history and the sets at the end.
+func (y *tally) count(h *history.History, final map[string]map[uint64]bool) {
+	y.sets = map[string]setTally{}
+	wrote := map[string]int64{} // when the sections so far have written, by set
+	for _, a := range h.Accesses {
+		guard := a.Name[strings.LastIndexByte(a.Name, ':')+1:]
+		set := y.sets[guard]
+		switch {
+		case a.Refused:
+			set.refused++
+		case a.Wrote != 0:
+			set.acknowledged++
+			if !final[a.Name][a.Wrote] {
+				set.lost++
+			}
+			if guard == bare && a.Called < wrote[a.Name] {
+				y.overlapped++
+			}
+			wrote[a.Name] = max(wrote[a.Name], a.Ended)
+		}
+		y.sets[guard] = set
+	}
+	for _, f := range h.Faults {
+		if f.Kind != history.Still {
+			y.faults++
+		}
+	}
+	told, _ := check.Exclusion(&history.History{Spans: h.Spans})
+	promised, _ := check.Exclusion(h)
+	y.told, y.promised = len(told), len(promised)
+	for _, s := range h.Spans {
+		y.longest = max(y.longest, time.Duration(s.Granted-s.Called))
+		if s.End == "lost" {
+			y.givenUp++
+		}
+	}
+	for _, f := range h.Failures {
+		y.longest = max(y.longest, time.Duration(f.Ended-f.Called))
+	}
+}
+
+const (
+	tallyRow  = "%-11s %6s %12s %6s %10s %8s %7s %12s %15s %15s"
+	noneToAsk = "-"
+)
+
+var tallyHead = fmt.Sprintf(tallyRow, "library", "faults", "acknowledged", "lost", "overlapped", "two told", "gave up",
+	"longest wait", "compared: lost", "fenced: lost")
+
+// String is a row of the table.
+func (y tally) String() string {
+	guarded := func(guard string) string {
+		set, ok := y.sets[guard]
+		if !ok {
+			return noneToAsk
+		}
+		return fmt.Sprintf("%d, %d refused", set.lost, set.refused)
+	}
+	number := func(n int) string { return fmt.Sprint(n) }
+	plain := y.sets[bare]
+	return fmt.Sprintf(tallyRow, y.library, number(y.faults), number(plain.acknowledged), number(plain.lost),
+		number(y.overlapped), number(y.told), number(y.givenUp), y.longest.Round(10*time.Millisecond), guarded(compared),
+		guarded(fenced))
+}
