@@ -249,6 +249,8 @@ func (c *client) mutex(ctx context.Context, name string, limit time.Duration) {
 			give = mu.Unlock
 		}
 	} else {
+		next.Form = history.Conversion
+		c.failed(next, limit, err)
 		c.look(&s, held)
 	}
 	c.ended(s, give(context.Background()))

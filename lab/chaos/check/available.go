@@ -12,13 +12,14 @@ import (
 // these, nor the process or its links to them, since some time before the call. An acquisition with little time is not
 // judged: on a busy machine an answer takes some. It had little time, too, for a lock that was held until shortly
 // before its end: masters that grant it at once may mint different tokens, and one more call makes them equal. Nor is
-// one of several locks, which may have had little time for the last of them. That masters belong to different sets, or
+// one of several locks, which may have had little time for the last of them, nor a conversion, for its readers. That masters belong to different sets, or
 // cannot be used, is an answer: no option of a section is wrong by itself.
 func Available(h *history.History, slack Slack) (found []Violation, judged int) {
 	for _, f := range h.Failures {
 		late := f.Ended - int64(slack.Answer)
 		unusable := isOfMasters(f.Cause)
-		if !unusable && (f.Cause != "no quorum" || f.Called > late || f.Form == many || wasHeld(h, f.Name, late, f.Ended)) {
+		if !unusable && (f.Cause != "no quorum" || f.Called > late || f.Form == many || f.Form == history.Conversion ||
+			wasHeld(h, f.Name, late, f.Ended)) {
 			continue
 		}
 		judged++

@@ -184,6 +184,9 @@ func Tokens(h *history.History) (found []Violation, judged int) {
 func Waits(h *history.History, slack Slack) (found []Violation, judged int) {
 	stills := merge(h.Faults, func(f history.Fault) bool { return f.Kind == history.Still }, 0)
 	for _, f := range h.Failures {
+		if f.Form == history.Conversion {
+			continue // its context began with the section, and a reader beside it is a reason to fail
+		}
 		late := time.Duration(f.Ended-f.Called-f.Limit) - stoodStill(h, f.Process, f.Called, f.Ended)
 		if late > slack.Context && f.Cause != "closed" {
 			found = append(found, Violation{Rule: "context", Text: fmt.Sprintf(

@@ -97,10 +97,12 @@ func withLastToken(holds []history.Hold) []history.Hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(o history.Hold) bool { return o.Token != last })
 }
 
-// endOfSeveral returns when the last call has failed that may have had the hold while it waited for more locks.
+// endOfSeveral returns when the last call has failed that may have had the hold while it waited for more: for other
+// locks, or for readers of its process.
 func endOfSeveral(failures []history.Failure, holds []history.Hold) (at int64) {
 	for _, f := range failures {
-		if f.Form == many && slices.ContainsFunc(holds, func(o history.Hold) bool {
+		waited := f.Form == many || f.Form == history.Conversion && f.Name == holds[0].Name
+		if waited && slices.ContainsFunc(holds, func(o history.Hold) bool {
 			return f.Called < o.From && o.From < f.Ended
 		}) {
 			at = max(at, f.Ended)

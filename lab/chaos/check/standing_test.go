@@ -118,6 +118,14 @@ func TestAbandoned(t *testing.T) {
 			masters: 1, holds: []history.Hold{hold(0, 1, 3.2)}, spans: none, judged: 1, broken: 1,
 			failures: []history.Failure{{Name: "m", Form: "many", Called: at(0.5), Ended: at(2)}},
 		},
+		"of a conversion that waited for readers of its process": {
+			masters: 1, holds: []history.Hold{hold(0, 1, 3.2)}, spans: none, judged: 1,
+			failures: []history.Failure{{Name: "n", Form: history.Conversion, Called: at(0.5), Ended: at(3)}},
+		},
+		"of a conversion of another lock": {
+			masters: 1, holds: []history.Hold{hold(0, 1, 3.2)}, spans: none, judged: 1, broken: 1,
+			failures: []history.Failure{{Name: "m", Form: history.Conversion, Called: at(0.5), Ended: at(3)}},
+		},
 		"of such a call, with the token of another one": {
 			masters: 1, holds: []history.Hold{hold(0, 1, 5.1), joined}, spans: []history.Span{trusted(nil)}, judged: 2,
 			failures: []history.Failure{{Name: "m", Form: "many", Called: at(0.5), Ended: at(8.9)}},

@@ -60,6 +60,10 @@ type Failure struct {
 	Err     string `json:"err,omitempty"`
 }
 
+// Conversion is the form of a failed Upgrade of an RWMutex. Its hold may have been granted, and have waited for readers
+// of its process.
+const Conversion = "conversion"
+
 // Still is the kind of a fault that no nemesis made: a process stood still.
 const Still = "still"
 
