@@ -206,7 +206,7 @@ func TestACounterPastAllTokensOnAQuorum(t *testing.T) {
 		spoil := func(counter string, masters ...int) {
 			for _, i := range masters {
 				w.Minis[i].Miniredis().Del("fencelock:{x}")
-				w.Minis[i].Miniredis().HSet("fencelock:{x}", "t", counter, "tw", counter)
+				w.Minis[i].Miniredis().HSet("fencelock:{x}", "w", testkit.CounterIn("", counter))
 			}
 		}
 		for _, counter := range []string{"9007199254740991", "9223372036854775807", "99999999999999999999999"} {
@@ -228,7 +228,8 @@ func TestACounterPastAllTokensOnAQuorum(t *testing.T) {
 		held := p.Take("x", rwlock.Write)
 		waiting := q.Queue("x", rwlock.Write, rwlock.WithMaxWait(testkit.Patience))
 		for i := range 2 {
-			w.Minis[i].Miniredis().HSet("fencelock:{x}", "t", "9007199254740991")
+			mini := w.Minis[i].Miniredis()
+			mini.HSet("fencelock:{x}", "w", testkit.CounterIn(mini.HGet("fencelock:{x}", "w"), "9007199254740991"))
 		}
 		_ = held.Release(w.Ctx)
 		require.ErrorIs(w, waiting.Failed(), rwlock.ErrConflict)

@@ -153,7 +153,7 @@ func pairOnce(t *testing.T, locker *rwlock.Locker) {
 // run on every master before the next is sent: the release to a master that has not answered the acquire costs a
 // tombstone more.
 func TestUncontendedCommandsOfAMaster(t *testing.T) {
-	const pairs, most = 20, 7
+	const pairs, most = 20, 6
 	servers := []*testredis.Server{testredis.Start(t), testredis.Start(t), testredis.Start(t)}
 	_, locker := lockerOver(t, servers)
 	lease := expect.NoError(locker.Lock(t.Context(), "n")).In(t)
@@ -162,7 +162,7 @@ func TestUncontendedCommandsOfAMaster(t *testing.T) {
 	}
 	require.NoError(t, lease.Release(t.Context()))
 	for _, s := range servers {
-		await(t, func() bool { return s.Stats()["hdel"].Calls > 0 })
+		await(t, func() bool { return s.Stats()["hset"].Calls > 1 })
 		s.ResetStats()
 	}
 	allHaveRun := func(want int) {
@@ -181,7 +181,7 @@ func TestUncontendedCommandsOfAMaster(t *testing.T) {
 	}
 	for _, s := range servers {
 		_, inside := scriptsOf(s)
-		require.Equal(t, most*pairs, inside)
+		require.InDelta(t, most*pairs, inside, 1, "and PEXPIRE, every hundred seconds")
 	}
 }
 

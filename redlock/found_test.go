@@ -88,7 +88,7 @@ func TestFoundRefusesMastersThatAreNotNew(t *testing.T) {
 			`has the key "fencelock:{a}": it is not new`,
 		},
 		"marker of one that decided alone": {
-			func() { expect.NoError(w.Servers[2].Command("HSET", "fencelock:master", "layout", "2")).In(t) },
+			func() { expect.NoError(w.Servers[2].Command("HSET", "fencelock:master", "layout", "3")).In(t) },
 			func() { expect.NoError(w.Servers[2].Command("FLUSHALL")).In(t) },
 			"master 2 (" + addrs[2] + ") has a marker: it is not new",
 		},

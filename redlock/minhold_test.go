@@ -114,7 +114,7 @@ func TestALateGrantConfirmsNoRenewal(t *testing.T) {
 		p := warm(w)
 		w.Pass(time.Second)
 		before := strconv.FormatInt(time.Now().Add(counted).UnixMicro(), 10)
-		w.Minis[2].Miniredis().HSet("fencelock:{n}", "t", before, "tw", before)
+		w.Minis[2].Miniredis().HSet("fencelock:{n}", "w", testkit.CounterIn("", before))
 		p.Links[2].Delay(20 * time.Millisecond)
 		lease := p.Take("n", rwlock.Write)
 		p.Links[1].Blackhole(testredis.Both)

@@ -3,7 +3,6 @@ package redlock_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -169,7 +168,7 @@ func TestAMasterThatStaysAwayFromALeaseIsLogged(t *testing.T) {
 		log := new(testkit.Log)
 		p := w.Process(rwlock.WithTTL(regainTTL), log.Option())
 		lease := p.Take("x", rwlock.Write)
-		other := fmt.Sprint(strings.Repeat("0", 26), " ", time.Now().Add(time.Hour).UnixMilli(), " 0")
+		other := fmt.Sprintf("%016d%013d%026d%8d0", 1, time.Now().UnixMilli(), 0, time.Hour.Milliseconds())
 		w.Minis[1].Miniredis().HSet("fencelock:{x}", "w", other, "d", "w 3000 - - ")
 		w.Pass(4 * regainTTL)
 		require.NoError(w, lease.Err())

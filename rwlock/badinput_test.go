@@ -317,18 +317,18 @@ func TestACounterPastAllTokensIsAConflict(t *testing.T) {
 			for how, take := range acquisitions(p.Locker) {
 				w.Settle() // what the last one was granted is given back
 				w.FlushAll()
-				w.Command("HSET", "fencelock:{orders}", "t", counter)
+				w.Command("HSET", "fencelock:{orders}", "w", testkit.CounterIn("", counter))
 				_, err := take(w.Ctx, "orders")
 				require.ErrorIs(w, err, rwlock.ErrConflict, how)
-				require.ErrorContains(w, err, "past the largest token")
-			}
-			if counter > "9007199254740992" { // miniredis makes it a negative number that no script reads
-				continue
+				if len(counter) == len("9007199254740991") {
+					require.ErrorContains(w, err, "past the largest token")
+				}
 			}
 			w.FlushAll()
 			held := p.Take("orders", rwlock.Write)
 			waiting := q.Queue("orders", rwlock.Write, rwlock.WithMaxWait(testkit.Patience))
-			w.Command("HSET", "fencelock:{orders}", "t", counter)
+			before := w.Command("HGET", "fencelock:{orders}", "w").(string)
+			w.Command("HSET", "fencelock:{orders}", "w", testkit.CounterIn(before, counter))
 			_ = held.Release(w.Ctx) // its token is not the counter's
 			require.ErrorIs(w, waiting.Failed(), rwlock.ErrConflict)
 		}

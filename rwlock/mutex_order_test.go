@@ -490,10 +490,9 @@ func lingered(w *world, mu *rwlock.RWMutex) {
 // blockOf returns how many tokens the write hold of "n" has.
 func blockOf(w *world) int {
 	w.Helper()
-	var hold string
-	var expiry, since, first, last int
-	fields := w.Command("HMGET", "fencelock:{n}", "w", "t").([]any)
-	_, err := fmt.Sscan(fmt.Sprintln(fields...), &hold, &expiry, &since, &first, &last)
+	var first, last int
+	fields := w.Command("HMGET", "fencelock:{n}", "w", "f").([]any)
+	_, err := fmt.Sscanf(fmt.Sprint(fields[0].(string)[:16], " ", fields[1]), "%d %d", &last, &first)
 	require.NoError(w, err, "%q", fields)
 	return last - first + 1
 }

@@ -19,13 +19,10 @@
 local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
 local mode, h, own = string.sub(details, 1, 1), nil, nil
 if mode == 'w' then -- without n there is neither a record of this hold nor c, so a writer reads both later
-  h = ARGV[1] == '0' and call('HMGET', lock, 'w', 'n', 't') or call('HMGET', lock, 'w', 'n', 't', 'tw')
-elseif ARGV[1] == '0' then
-  h = call('HMGET', lock, 'w', 'n', 't', id, 'c')
-  own, h.c, h[4] = h[4], h[5], nil
+  h = call('HMGET', lock, 'w', 'n')
 else
-  h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
-  own, h.c = h[5], h[6]
+  h = call('HMGET', lock, 'w', 'n', id, 'c')
+  own, h.c = h[3], h[4]
 end
 -- include: vote.lua
 if refusal then return refusal end
@@ -53,7 +50,7 @@ end
 -- include: adopt.lua
 
 had[id] = own
-local state, place, asked, _
+local state, place, since, asked, _
 state, expiry, place, since, asked = find(id)
 if isWaiter(state) then await(id, state, place, since, asked) end
 if order == '0' then deadBound = 1024 end -- nothing continues for a single attempt, so what is dead may not refuse it

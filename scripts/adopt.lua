@@ -26,10 +26,9 @@ local function adopt()
   grant(id, larger, ttl, ARGV[5])
   details = string.gsub(details, '^(%a %d+ %S+) %S+', '%1 @' .. id)
   if state == 'w' then
-    wDetails, fields.d = details, string.sub(details, 1, 64)
-    fields.e = #details > 64 and string.sub(details, 65)
+    wDetails, rewritten = details, true
   else
-    fields[from] = match(recordOf(from), '^g %d+ ') .. int(token) .. ' ' .. since .. ' ' .. details
+    fields[from] = match(recordOf(from), '^g %d+ ') .. tokenText(token) .. ' ' .. since .. ' ' .. details
   end
   return { 1, larger, ttl, us }
 end

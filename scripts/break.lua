@@ -13,14 +13,14 @@
 -- Cost   HMGET TIME ZADD PEXPIREx2 HSET; a granted hold: PUBLISH more, and as in lock.lua and settle.lua; works while
 --        Redis is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
-h.c = h[6]
+local h = call('HMGET', lock, 'w', 'n', id, 'c')
+h.c = h[4]
 -- include: vote.lua
 -- include: process.lua
 -- include: settle.lua
 if not reachable(asideKey, aside) then return redis.error_reply(moving) end
-call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are the commands after it
-had[id] = h[5]
+call('PEXPIRE', lock, 3700000, 'GT') -- accepted when memory is full, and so are the commands after it
+kept, had[id] = true, h[3]
 local atOnce, life = ARGV[3] == '1', ARGV[4] + 0
 
 -- Leaves a record aside that a late request of the hold finds. It has the token that a hold which stands had.
@@ -44,12 +44,11 @@ if (state == 'w' or state == 'g') and expiry > ms then
     if token > 0 then
       life = life + left
       if state == 'w' then
-        if wNamed ~= '' then uncount(id, details, int(token)) end
+        if wNamed then uncount(id, details, tokenText(token)) end
         wToken = 0
-        fields.w = writerRecord()
       else
         local bound = match(recordOf(id), '^g (%d+)')
-        uncount(id, details, int(token))
+        uncount(id, details, tokenText(token))
         fields[id] = 'g ' .. bound .. ' 0 ' .. since .. ' ' .. details
       end
       leave('b:' .. id, token)

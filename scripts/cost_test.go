@@ -48,16 +48,16 @@ func many(n int, with func(hold string) call) []call {
 func TestCostInCommands(t *testing.T) {
 	onServers(t, func(e *env) {
 		e.loadAll()
-		for range 2 { // a new lock, and one that has been used
-			require.Equal(e.t, 4, e.commands(acquire(writer("01"))))
+		for i := range 2 { // a new lock, and one that has been used: its key has got its hour, but for every 100 s
+			require.LessOrEqual(e.t, e.commands(acquire(writer("01"))), 4-i)
 			require.Equal(e.t, 2, e.commands(release("01", 0)))
-			require.Equal(e.t, 6, e.commands(acquire(reader("01"))))
+			require.LessOrEqual(e.t, e.commands(acquire(reader("01"))), 6)
 			require.Equal(e.t, 3, e.commands(release("01", 0)))
 			named := e.commands(acquire(writer("01").by("a"))) + e.commands(release("01", 0))
 			require.LessOrEqual(e.t, named, 8, "a named owner")
 		}
 		e.run(acquire(writer("01")))
-		require.Equal(e.t, 8, e.commands(endHold("01", 0, ttl, ttl)), "a writer with a minimum")
+		require.Equal(e.t, 7, e.commands(endHold("01", 0, ttl, ttl)), "a writer with a minimum")
 		e.run(release("01", 0))
 		e.run(acquire(reader("01")))
 		require.Equal(e.t, 11, e.commands(endHold("01", 0, ttl, ttl)), "a reader with a minimum")
@@ -81,7 +81,7 @@ func TestCostInCommands(t *testing.T) {
 		require.LessOrEqual(e.t, enqueue+handOff, 14, "with others in the queue: %d + %d", enqueue, handOff)
 
 		require.Equal(e.t, 7, e.commands(group(nil, []pair{{"a", "01"}, {"b", "01"}}, "")))
-		require.Equal(e.t, 8, e.commands(group([]pair{{"a", "01"}, {"b", "01"}}, []pair{{"a", "02"}}, "")))
+		require.LessOrEqual(e.t, e.commands(group([]pair{{"a", "01"}, {"b", "01"}}, []pair{{"a", "02"}}, "")), 8)
 		require.Equal(e.t, 4, e.commands(set("none", pair{"b", "03"}, pair{"a", "03"})), "refused")
 		require.Equal(e.t, 7, e.commands(queueing(group(nil, []pair{{"a", "03"}}, ""))), "queued: TIME, and six as alone")
 	})
@@ -96,11 +96,11 @@ func TestCostOfOneOfSeveralMasters(t *testing.T) {
 		long := writer("01")
 		long.meta = strings.Repeat("m", 100)
 		for _, holder := range []request{writer("01"), long} {
-			require.Equal(e.t, 5, e.commands(votes.of(acquireByID(holder))))
+			require.LessOrEqual(e.t, e.commands(votes.of(acquireByID(holder))), 5)
 			require.Equal(e.t, holder.details(), e.field(lockKey, "d")+e.field(lockKey, "e"))
-			require.Equal(e.t, 2, e.commands(votes.of(release("01", 0))))
+			require.LessOrEqual(e.t, e.commands(votes.of(release("01", 0))), 3)
 		}
-		require.Equal(e.t, 7, e.commands(votes.of(acquireByID(reader("01")))))
+		require.LessOrEqual(e.t, e.commands(votes.of(acquireByID(reader("01")))), 7)
 		require.Equal(e.t, 3, e.commands(votes.of(release("01", 0))))
 	})
 }

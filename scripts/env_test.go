@@ -117,8 +117,11 @@ func (e *env) pass(d time.Duration) {
 	require.NoError(e.t, err)
 	for field, text := range fields {
 		if field == "w" {
-			r := writeHold.FindStringSubmatch(text)
-			e.setFields(lockKey, "w", r[1]+" "+earlier(r[2], ms)+" "+earlier(r[3], ms)+r[4])
+			if len(text) == 64 {
+				e.setFields(lockKey, "w", text[:16]+leading(earlier(text[16:29], ms), 13)+text[29:])
+			}
+		} else if field == "b" {
+			e.setFields(lockKey, "b", leading(earlier(text, ms), 13))
 		} else if r := record.FindStringSubmatch(text); r != nil {
 			expiry, since := earlier(r[2], ms), earlier(r[4], ms)
 			e.setFields(lockKey, field, strings.Join([]string{r[1], expiry, r[3], since, r[5]}, " "))
@@ -365,12 +368,19 @@ func endHold(hold string, tombstone, least, rest int) call {
 	return on("n", scripts.Release, ulid(hold), tombstone, 0, fmt.Sprint(least, " ", rest))
 }
 
+// padded is a token as clients send it.
+func padded(token any) string { return leading(fmt.Sprint(token), 16) }
+
+func leading(text string, width int) string {
+	return strings.Repeat("0", max(width-len(text), 0)) + text
+}
+
 func raise(hold string, token int64) call { return on("n", scripts.Raise, ulid(hold), token) }
 func yield(hold string, token int64) call { return on("n", scripts.Yield, ulid(hold), token) }
 
 // renew is of any hold, and learns of waiters.
 func renew(hold string, ttl int, token any) call {
-	return on("n", scripts.Renew, ttl, "s", ulid(hold), token)
+	return on("n", scripts.Renew, ttl, "s", ulid(hold), padded(token))
 }
 
 // mark is renew of a hold that its client leaves to the one that has the secret.
@@ -441,7 +451,7 @@ func (e *env) onlyTokensStay() {
 		}
 		require.Equal(e.t, lockKey, key)
 		for _, entry := range content[:len(content)-1] {
-			require.Regexp(e.t, `^(t|tw|s)=\d+$`, entry)
+			require.Regexp(e.t, `^(w=\d{24}(\d{16})?|d=|[bfs]=\d+|m=.*)$`, entry)
 		}
 		require.Regexp(e.t, `^left [1-9]`, content[len(content)-1])
 	}
@@ -467,4 +477,31 @@ func answer(e *env, c call) int64 {
 // record is a record of lock.lua: first word, expiry, token, since, details.
 var record = regexp.MustCompile(`^(\w+) (\d+) (\d+) (\d+) (.*)$`)
 
-var writeHold = regexp.MustCompile(`^(\w+) (\d+) (\d+)((?: [=\w]+)*)$`)
+// counter is field w of a lock that is free.
+func counter(token int64) string { return fmt.Sprintf("%016d00000000", token) }
+
+// counters returns what field w has: the largest token of any grant and of a write grant, and the write hold or "".
+func (e *env) counters(key string) (t, tw int64, writer string) {
+	e.t.Helper()
+	w, marks := e.field(key, "w"), strings.Fields(e.field(key, "m"))
+	parse := func(text string) (n int64) { n, _ = strconv.ParseInt(text, 10, 64); return n }
+	switch t = parse(w[:16]); {
+	case len(w) == 40:
+		return t, parse(w[24:]), ""
+	case len(w) == 64 && w[63] >= '8' && marks[2] != "-":
+		return t, parse(marks[2]), w[29:55]
+	case len(w) == 64:
+		return t, t, w[29:55]
+	}
+	return t, t, ""
+}
+
+// begun returns the since of the write hold.
+func (e *env) begun() string {
+	e.t.Helper()
+	w := e.field(lockKey, "w")
+	if flag, _ := strconv.ParseInt(w[63:], 16, 64); flag&2 > 0 {
+		return e.field(lockKey, "b")
+	}
+	return w[16:29]
+}

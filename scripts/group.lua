@@ -13,8 +13,8 @@
 --        left; in a set that first lock is refused with its holder, and what may not run is refused without one; an
 --        error means that no hold was changed
 -- Twice  a member that has run is not the common case any more, so it is left, in a set too
--- Cost   TIME, and as in vote.lua; a release: HMGET HDEL; an acquire: HMGET HSET PEXPIRE, or HMGET and as in
---        behind.lua; a refused set: HMGET
+-- Cost   TIME, and as in vote.lua; a release: HMGET HSET, with details over 64 bytes HDEL more; an acquire: HMGET HSET,
+--        and PEXPIRE as in free.lua, or HMGET and as in behind.lua; a refused set: HMGET
 local call, pcall, find, sub, format = redis.call, redis.pcall, string.find, string.sub, string.format
 local ARGV, KEYS, replies = ARGV, KEYS, {}
 -- include: vote.lua
@@ -29,13 +29,20 @@ end
 -- A key of another type fails its own read alone: an error that ended the script would follow releases that have run,
 -- and repeated alone these would find their holds gone. A write fails only if no write came before it: a server refuses
 -- a script (out of memory, replicas, a disk) at its first write, or not at all.
-local plain = 2 * #clock[1] + 8 -- characters in w after the hold, without a named owner, a block and a token of its own
 for i = 1, releases do
   local id, lock, line = ARGV[4 + i], KEYS[i], ''
   local h = pcall('HMGET', lock, 'w', 'n')
   local w = h[1]
-  if w and not h[2] and #w - #id == plain and find(w, id, 1, true) == 1 then
-    call('HDEL', lock, 'w', 'd', 'e')
+  local flag = w and not h[2] and #w == 64 and find(w, id, 30, true) == 30 and string.byte(w, 64) or 52
+  if flag < 52 then -- no marks
+    local free = sub(w, 1, 24)
+    if flag ~= 48 then -- not '0'
+      call('HDEL', lock, 'd', 'e', 'b') -- accepted when memory is full, and so are the commands after it
+      call('HSET', lock, 'w', free)
+    elseif type(pcall('HSET', lock, 'w', free, 'd', '')) == 'table' then -- memory is full
+      call('PEXPIRE', lock, '3700000', 'GT')
+      call('HSET', lock, 'w', free, 'd', '')
+    end
     line = '1 0 0'
   end
   replies[i] = line
@@ -43,42 +50,43 @@ end
 if members == releases then return replies end
 
 local ttl, details = ARGV[3] + 0, ARGV[4]
-local d, e = details, nil
-if #details > 64 then
-  d = sub(details, 1, 64)
-  e = sub(details, 65)
-end
-local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
+local d, e, flag = details, nil, '0'
+if #details > 64 then d, e, flag = sub(details, 1, 64), sub(details, 65), '1' end
 
 -- A set reads all locks before it writes to one.
 local found, first, last, refused = {}, nil, members, nil
 for i = 1, count and 0 or members do
-  local h = pcall('HMGET', KEYS[i], 'w', 'n', 't')
+  local h = pcall('HMGET', KEYS[i], 'w', 'n')
+  local w = h[1]
   found[i] = h
-  if h[1] and not first and sub(h[2] or ' 0', -2) == ' 0' then
-    local holder, its, since = string.match(h[1], '^(%S+) (%d+) (%d+)')
-    local id, left = ARGV[4 + i], holder and its - ms or 0
-    local has = holder ~= id and left > 0 and call('HMGET', KEYS[i], 'd', 'e', id)
+  if w and #w == 64 and not first and sub(h[2] or ' 0', -2) == ' 0' then
+    local holder, id, flag = sub(w, 30, 55), ARGV[4 + i], tonumber(sub(w, 64), 16) or 0
+    local left = (tonumber(sub(w, 17, 29)) or 0) + (tonumber(sub(w, 56, 63)) or 0) - ms
+    local has = holder ~= id and left > 0 and call('HMGET', KEYS[i], 'd', 'e', id, 'b')
     if has and not has[3] then -- else acquire.lua says what became of it
       first, last = i, ARGV[2] == 'none' and 0 or i - 1
+      local since = flag % 4 > 1 and has[4] or sub(w, 17, 29)
       refused = format('2 0 %d %s %s %d %d ', left, usText, holder, left, ms - since)
-      refused = refused .. (has[1] or '') .. (has[2] or '')
+      refused = refused .. (has[1] or '') .. (flag % 2 == 1 and has[2] or '')
     end
   end
 end
 
-local expiry, life = ms + ttl, ttl > 3600000 and ARGV[3] or '3600000'
-local times = format(' %d%05d ', math.floor(expiry / 100000), expiry % 100000) .. sub(usText, 1, -4)
+local life, hundred = ttl > 3700000 and ARGV[3] or '3700000', sub(usText, 1, 8)
+local now, lasts = sub(usText, 1, 13), (#ARGV[3] == 8 and ARGV[3] or format('%8d', ttl)) .. flag
 local rest = ' ' .. ARGV[3] .. ' ' .. usText
 local atOnce = '1 ' .. usText .. rest
 for i = releases + 1, members do
   local lock, id, line = KEYS[i], ARGV[4 + i], ''
-  local h = found[i] or pcall('HMGET', lock, 'w', 'n', 't')
-  local t = tonumber(h[3])
-  if i > last and not (h[1] and find(h[1], id, 1, true) == 1) then
+  local h = found[i] or pcall('HMGET', lock, 'w', 'n')
+  local before = h[1]
+  local kept = before and sub(before, 17, 24) == hundred
+  local free = before and (#before == 24 or #before == 40) and (kept or find(before, '^%d+$'))
+  local t = free and tonumber(sub(before, 1, 16))
+  if i > last and not (before and #before == 64 and find(before, id, 30, true) == 30) then
     line = i == first and refused or '2 0 0 ' .. usText .. ' - 0 0 -'
-  elseif h[1] == false and h[2] == false and (t or not h[3]) then
-    local last, block, floor, text = t, nil, floor, nil
+  elseif (before == false or t) and h[2] == false then
+    local last, block, floor, text = t or nil, nil, floor, nil
     if several then
       text = ARGV[4 + members + i - releases]
       local asked = text + 0
@@ -86,9 +94,10 @@ for i = releases + 1, members do
       if asked < floor then text = nil else floor = asked end
     end
     -- include: mint.lua
-    local token, w = v == us and usText or v == floor and text or format('%.0f', v), id .. times
+    local token = v == us and usText or v == floor and text and #text == 16 and text or format('%016.0f', v)
+    local w = token .. now .. id .. lasts
     -- include: take.lua
-    call('PEXPIRE', lock, life)
+    if not kept or ttl > 3000000 then call('PEXPIRE', lock, life) end -- as in free.lua
     line = token == usText and atOnce or '1 ' .. token .. rest
   elseif order and h[1] then
     local own, moves

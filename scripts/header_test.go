@@ -160,7 +160,7 @@ func TestARenewalOfManyStandsTheLossOfOne(t *testing.T) {
 			c.keys = lockKeys(name)[:1]
 			token := e.run(c)[1]
 			many.keys = append(many.keys, c.keys...)
-			many.args = append(many.args, ulid("01"), texts([]any{token})[0])
+			many.args = append(many.args, ulid("01"), padded(token))
 		}
 		require.Equal(e.t, []any{int64(1), int64(1), int64(1), int64(1)}, e.run(many)[1:])
 		require.NoError(e.t, e.do("SET", lockKeys("b")[0], "other").Error())

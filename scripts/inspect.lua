@@ -44,9 +44,11 @@ end
 for id, text in pairs(fields) do
   local record = id ~= 'e' and text or '' -- a part of the details may look like a record
   local state, expiry, token, since, details = string.match(record, '^(%a) (%d+) (%d+) (%d+) (.*)$')
-  if id == 'w' then
-    id, expiry, since = string.match(text, '^(%S+) (%d+) (%d+)')
-    state, token, details = 'g', string.match(text, '=(%d+)$') or fields.t, fields.d .. (fields.e or '')
+  if id == 'w' and #text == 64 then
+    local flag, last = tonumber(string.sub(text, 64), 16), string.sub(text, 17, 29)
+    id, expiry, since = string.sub(text, 30, 55), last + string.sub(text, 56, 63), flag % 4 > 1 and fields.b or last
+    state, token = 'g', flag > 7 and string.match(fields.m, '^. (%d+)') or string.sub(text, 1, 16)
+    details = fields.d .. (flag % 2 == 1 and fields.e or '')
   elseif state == 'g' then
     expiry = expiries[id] or expiry
   end
@@ -57,4 +59,4 @@ end
 
 table.sort(holders, function(a, b) return a[6] < b[6] or a[6] == b[6] and a[1] < b[1] end)
 table.sort(waiters, function(a, b) return a[8] < b[8] or a[8] == b[8] and a[1] < b[1] end)
-return { us, holders[1] and holders[1][3] or '', tonumber(fields.t or 0), holders, waiters }
+return { us, holders[1] and holders[1][3] or '', tonumber(string.sub(fields.w or '0', 1, 16)), holders, waiters }

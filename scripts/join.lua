@@ -9,14 +9,14 @@
 -- Twice  the joined hold gets the same token and counter
 -- Cost   HMGET TIME ZADD PEXPIRE HSET PEXPIRE
 local call, lock, id, owner = redis.call, KEYS[1], ARGV[2], ARGV[3]
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'o:' .. owner, 'c')
-h.c = h[7]
+local h = call('HMGET', lock, 'w', 'n', id, 'o:' .. owner, 'c')
+h.c = h[5]
 -- include: vote.lua
 if refusal then return refusal end
 -- include: process.lua
 -- include: settle.lua
 if not reachable(holdsKey, readers) then return redis.error_reply(moving) end
-had[id], had['o:' .. owner] = h[5], h[6]
+had[id], had['o:' .. owner] = h[3], h[4]
 purge()
 admit()
 local state, expiry, value, _, asked = find(id)
@@ -28,7 +28,7 @@ end
 local counts, token, mode = recordOf('o:' .. owner) or '0', nil, nil
 local n = match(counts, '^%d+')
 for its, kind in string.gmatch(counts, ' (%d+) (%a) %d+') do
-  if not ARGV[7] or ARGV[7] == '0' or ARGV[7] == its then token, mode = its, kind end
+  if not ARGV[7] or ARGV[7] == '0' or ARGV[7] - its == 0 then token, mode = its, kind end
 end
 if (state == 'w' or state == 'g') and expiry > ms then
   store()

@@ -1,11 +1,9 @@
 -- lock.lua: the state of one lock on one master, and the functions that change one hold in it. A script includes it
 -- after its common case, so that the common case does not pay for these functions.
 --
--- KEYS   1 lock   hash: t the largest token of any grant, tw the largest of a write grant (several masters only);
---                 w the write hold, 'hold expiry since', then ' n' if its owner is named, or the first token of its
---                 token block if it has one; its token is t, since no other hold is granted a token while it stands,
---                 or a final ' =token' if a hold that joined or converts it has a later token;
---                 d and e its details, e the bytes beyond 64;
+-- KEYS   1 lock   hash: w the largest token of any grant, and the write hold if one stands: see below;
+--                 d and e the details of the write hold, e the bytes beyond 64; b its since; f the first token
+--                 of its block; m its marks;
 --                 n the numbers of records that holds, queue and aside index, absent when there are none;
 --                 s the last place given out; c present if a shared hold reads, or has read: how many of the read
 --                 holds, counted from the latest expiry, have been notified that a hold waits;
@@ -59,10 +57,24 @@
 --   route is a letter (p PUBLISH, s SPUBLISH, b PUBLISH whose count says nothing) and the channel.
 --   An ended hold has the token 0 and the route '-'. Its client has released it, and it stands until its minimum: no
 --   script renews, raises or joins it, or takes it back. It is not among the holds of its owner.
--- Times are ms of the server's clock. Samples, with hold ids cut to 4 letters:
---   t        1795939024320997
---   w        01M8 1795939034320 1795939024320              the token is t, the owner is the hold's id
---            01M8 1795939034320 1795939024320 n =1795939024320990
+-- Field w has parts of fixed widths, so that nothing is parsed: positions, then what is there.
+--   free     1-16 the largest token, 17-24 the hundred seconds of the clock in which the key was given its hour; and
+--            of several masters 25-40 the largest token of a write grant, if that is another one, 0 if there was none
+--   held     1-16 the largest token, 17-29 the time of its grant or of its last renewal, 30-55 the hold, 56-63 its TTL
+--            from then on, 64 a hexadecimal digit, the sum of: 1 the details go on in e, 2 since is in b, 4 it has a
+--            block, whose first token is in f, 8 its marks are in m
+-- Without 2 since is the time of 17-29. Without 8 the owner of the write hold is the hold, its token is the largest
+-- one, and so is that of the last write grant. Else m is 'n|- token tw': 'n' if its owner is named; its token if a hold
+-- that joined or converts it has a later one, 0 if it is ended or broken; the largest token of a write grant if that is
+-- another one; '-' for none. Of d e b f m only what w names has a meaning.
+-- A w of another form was not written by these scripts: the lock is in conflict (malformed), and nothing is changed.
+-- A key lives for its hour and 100 s: until 3,700,000 ms after the beginning of the hundred seconds in w (17-24) at
+-- least, whatever the clock did since. So a script that writes other hundred seconds there also writes PEXPIRE, and one
+-- that finds those of now need not, unless its TTL is above 50 minutes.
+-- Tokens have 16 digits, and times 13; a TTL in w has spaces before it. Times are ms of the server's clock. Samples,
+-- with hold ids cut to 4 letters:
+--   w        179593902432099717959390
+--            1795939024320997179593902432001M8   100000     its token is the first part, granted for 10 s
 --   d        w 3333 - pfencelock:c:01MA web-1
 --   n        2 1 0                                         two records of holds, one waiter, none aside
 --   <hold>   g 1795939034320 1795939024320997 1795939024320 r 3333 - pfencelock:c:01MA web-1
@@ -70,14 +82,13 @@
 --            x 1795939024820 0 1795939024320 -             a tombstone
 --   o:<owner> 2 1795939024320997 w 2                       two holds with this token
 --   b:<hold> x 1795939034320 1795939024320997 1795939024320 3:ann wrong version
--- With a value over 64 bytes Redis would store the hash as a table, which takes twice the memory. So the write hold
--- has three fields.
--- The including script sets call, lock, what vote.lua sets, and h: the fields w n t tw as they
--- were, and h.c where it is known.
+-- With a value over 64 bytes Redis would store the hash as a table, which takes twice the memory.
+-- The including script sets call, lock, what vote.lua sets, and h: the fields w and n as they were, and h.c where it is
+-- known.
 local holdsKey, queueKey, asideKey, moves = lock .. ':h', lock .. ':q', lock .. ':x', KEYS[2] == lock
-local match, format = string.match, string.format
+local match, format, sub = string.match, string.format, string.sub
 local readers, queued, aside = 0, 0, 0
-local t, tw = tonumber(h[3]), tonumber(h[4])
+local t, tw                    -- the largest token of any grant, and of a write grant
 local fields = {}              -- what store writes: text, or false for a field to be deleted
 local had = {}                 -- records that the script has read
 local renewed = {}             -- places and ids of renewed waiters, for requeue
@@ -85,18 +96,42 @@ local returned = false         -- whether a sidelined waiter has come back to an
 local alive = {}               -- waiters whose process sent this very script: the reply reports a grant to it
 local firstHold, firstExpiry   -- of holds
 local headHold, headExpiry, headPlace -- of the queue, if the script has looked at it and the head must wait
-local wHold, wExpiry, wSince, wNamed, wFirst, wToken, wDetails
-local now, usText = format('%s%03d', clock[1], ms % 1000), format('%s%06d', clock[1], us % 1000000)
+local wHold, wExpiry, wSince, wNamed, wFirst, wToken, wDetails -- the write hold
+local wRenewed, wTTL, wFlag = nil, nil, -1 -- no write hold
+local rewritten = false        -- whether the details are to be written
+local granted, kept = false, false -- whether the key needs its hour, and whether the script has given it
+local now = sub(usText, 1, 13)
 
 if h[2] then
   readers, queued, aside = match(h[2], '^(%d+) (%d+) (%d+)$')
   readers, queued, aside = readers + 0, queued + 0, aside + 0
 end
-if h[1] then
-  wHold, wExpiry, wSince, wNamed, wFirst, wToken = match(h[1], '^(%S+) (%d+) (%d+)( ?n?) ?(%d*) ?=?(%d*)$')
-  wExpiry, wFirst, wToken = tonumber(wExpiry), tonumber(wFirst), tonumber(wToken)
-  if wNamed ~= ' n' then wNamed = '' end
+local w = h[1]
+if w and #w == 64 then
+  t, tw, wHold, wRenewed, wTTL, wFlag = tonumber(sub(w, 1, 16)), nil, sub(w, 30, 55), sub(w, 17, 29), sub(w, 56, 63),
+    tonumber(sub(w, 64), 16)
+  local since, lasts = tonumber(wRenewed), tonumber(wTTL)
+  if not (t and since and lasts and wFlag) then return redis.error_reply(malformed) end
+  wExpiry, wSince = since + lasts, wRenewed
+  if wFlag > 1 then
+    local has = call('HMGET', lock, 'd', 'e', 'b', 'f', 'm')
+    wDetails, h.b, h.m = wFlag % 2 == 1 and (has[1] or '') .. (has[2] or '') or has[1] or '', has[3], has[5]
+    if wFlag % 4 > 1 then wSince = h.b or wSince end
+    if wFlag % 8 > 3 then wFirst = tonumber(has[4] or nil) end
+    if wFlag > 7 then
+      wNamed, wToken, tw = match(h.m or '', '^([n-]) (%S+) (%S+)$')
+      wNamed, wToken, tw = wNamed == 'n', tonumber(wToken), tonumber(tw)
+    end
+  end
+  tw = tw or t
+elseif w and (#w == 24 or #w == 40) then
+  if not string.find(w, '^%d+$') then return redis.error_reply(malformed) end
+  t, tw = tonumber(sub(w, 1, 16)), tonumber(sub(w, 25, 40))
+  tw = tw or t
+elseif w then
+  return redis.error_reply(malformed)
 end
+if tw == 0 then tw = nil end
 
 -- While the slot migrates to another node, the server refuses a command with TRYAGAIN if one of its keys is missing,
 -- and nearly always some key of a lock is missing. The client then names the lock key twice. But the keys move one by
@@ -124,6 +159,8 @@ local function int(n)
   return format('%d%08d', math.floor(n / 100000000), n % 100000000)
 end
 
+local function tokenText(n) return format('%08d%08d', math.floor(n / 100000000), n % 100000000) end
+
 local function recordOf(field)
   if fields[field] ~= nil then return fields[field] end
   if had[field] == nil then had[field] = call('HGET', lock, field) end
@@ -147,39 +184,58 @@ local function converted(details) return match(details, '^%a %d+ [^ ^]*%^(%w+)')
 local function writerDetails()
   if not wDetails then
     local parts = call('HMGET', lock, 'd', 'e')
-    wDetails = (parts[1] or '') .. (parts[2] or '')
+    wDetails = wFlag % 2 == 1 and (parts[1] or '') .. (parts[2] or '') or parts[1] or ''
   end
   return wDetails
 end
 
-local function writerRecord()
-  local more = wFirst and ' ' .. int(wFirst) or wNamed
-  if wToken then more = more .. ' =' .. int(wToken) end
-  return wHold .. ' ' .. int(wExpiry) .. ' ' .. wSince .. more
-end
-
+-- An expiry that is further away than a TTL has digits was written before the clock was set back.
 local function setWriter(id, expiry, since, details, first)
-  wHold, wExpiry, wSince, wFirst, wToken, wDetails = id, expiry, since, first, nil, details
-  fields.w = false
-  fields.d = false
-  fields.e = false
+  wHold, wSince, wFirst, wToken, wDetails, rewritten = id, since, first, nil, details, true
   if not id then return end
-  wNamed = named(id, details) and ' n' or ''
-  fields.w = writerRecord()
-  fields.d = string.sub(details, 1, 64)
-  if #details > 64 then
-    fields.e = string.sub(details, 65)
-  elseif not h[1] then
-    fields.e = nil -- there is no e to delete
-  end
+  local lasts = math.min(expiry - ms, 99999999)
+  wRenewed, wTTL, wExpiry = sub(usText, 1, 13), format('%8d', lasts), ms + lasts
+  wNamed, granted = named(id, details), true
 end
 
 -- Records the token of the write hold if it is not t.
 local function keepToken(token)
-  if token ~= t then
-    wToken = token
-    fields.w = writerRecord()
+  if token ~= t then wToken = token end
+end
+
+-- Puts what belongs to field w into fields, and returns it. Without a write hold the rest goes, where there was one.
+local function packed()
+  if not t then return nil end
+  local text, differs = t == us and usText or tokenText(t), several and tw ~= t
+  if not wHold then
+    if #(w or '') == 64 then fields.d, fields.e, fields.b, fields.f, fields.m = false, false, false, false, false end
+    local hundred = (granted or kept or not w) and sub(usText, 1, 8) or sub(w, 17, 24)
+    return text .. hundred .. (differs and tokenText(tw or 0) or '')
   end
+  local flag = wFlag % 2 -- e stays if the details do
+  if rewritten then
+    flag, fields.d = #wDetails > 64 and 1 or 0, sub(wDetails, 1, 64)
+    if flag == 1 then
+      fields.e = sub(wDetails, 65)
+    elseif wFlag > 0 and wFlag % 2 == 1 then
+      fields.e = false
+    end
+  end
+  if wSince ~= wRenewed then
+    flag = flag + 2
+    if wSince ~= h.b then fields.b = wSince end
+  end
+  if wFirst then
+    flag = flag + 4
+    if rewritten then fields.f = tokenText(wFirst) end
+  end
+  if wNamed or wToken or differs then
+    flag = flag + 8
+    local marks = (wNamed and 'n ' or '- ') .. (wToken and tokenText(wToken) or '-') .. ' '
+      .. (differs and tokenText(tw or 0) or '-')
+    if marks ~= h.m then fields.m = marks end
+  end
+  return text .. wRenewed .. wHold .. wTTL .. (flag > 9 and format('%x', flag) or flag)
 end
 
 -- Returns what this master has of a hold: its state (w for the write hold), expiry, token, since and details.
@@ -193,10 +249,11 @@ end
 -- Returns who broke a hold and why.
 local function brokenBy(id) return match(recordOf('b:' .. id) or '', '^x %d+ %d+ %d+ (%d+:.*)$') end
 
--- A key lives an hour, or as long as its longest member: the token must outlive the hold, and an expired member must
--- still be there to be purged. GT compares with an existing expiry, so a new key gets its first expiry without GT.
+-- A key lives for its hour, or as long as its longest member: the token must outlive the hold, and an expired member
+-- must still be there to be purged. GT compares with an existing expiry, so a new key gets its first expiry without
+-- GT.
 local function keep(key, new, ttl)
-  local life = ttl > 3600000 and int(ttl) or '3600000'
+  local life = ttl > 3700000 and int(ttl) or '3700000'
   if new then call('PEXPIRE', key, life) else call('PEXPIRE', key, life, 'GT') end
 end
 
@@ -246,11 +303,11 @@ end
 
 -- Writes the zset first: if its key holds another type, the script fails before it writes anything that never expires.
 local function grant(id, token, ttl, details, first)
-  local mode, owner, text = string.sub(details, 1, 1), named(id, details), token == us and usText or int(token)
+  local mode, owner, text = sub(details, 1, 1), named(id, details), token == us and usText or tokenText(token)
+  granted = true
   if not t or token > t then
     local before = t
     t = token
-    fields.t = text
     if wHold then keepToken(wToken or before) end
   end
   if mode == 'w' and not wHold then
@@ -263,16 +320,13 @@ local function grant(id, token, ttl, details, first)
     if not firstExpiry or ms + ttl < firstExpiry then firstHold, firstExpiry = id, ms + ttl end
     if mode == 'r' and isShared(details) then fields.c = '0' end
   end
-  if several and mode == 'w' and (not tw or token > tw) then
-    tw = token
-    fields.tw = text
-  end
+  if mode == 'w' and (not tw or token > tw) then tw = token end
   if owner then count(owner, 1, text, mode) end
 end
 
 local function uncount(id, details, token)
   local owner = named(id, details)
-  if owner then count(owner, -1, token, string.sub(details, 1, 1)) end
+  if owner then count(owner, -1, token, sub(details, 1, 1)) end
 end
 
 -- Removes the tombstone of a broken hold that is given back.
@@ -288,7 +342,7 @@ end
 local function drop(id, state, details, leavers)
   if state == 'w' then
     if wToken == 0 then unmark(id) end
-    if wNamed ~= '' then uncount(id, details or writerDetails(), int(wToken or t)) end
+    if wNamed then uncount(id, details or writerDetails(), tokenText(wToken or t)) end
     setWriter(nil)
     return
   end
@@ -368,6 +422,8 @@ end
 -- Writes what has changed. HSET comes first: an HDEL that empties the hash deletes it with its expiry, and a hash that
 -- HSET then creates would never expire.
 local function store(ttl)
+  local text = packed()
+  if text ~= (w or nil) then fields.w = text end
   local n = readers + queued + aside > 0 and format('%d %d %d', readers, queued, aside)
   if n ~= h[2] then fields.n = n end
   local told = fields.c or h.c
@@ -387,5 +443,5 @@ local function store(ttl)
   end
   if set[1] then call('HSET', lock, unpack(set)) end
   if gone[1] then call('HDEL', lock, unpack(gone)) end
-  if ttl then keep(lock, not (h[1] or h[2] or h[3]), ttl) end
+  if ttl or granted and not kept then keep(lock, not (w or h[2]), ttl or 0) end
 end

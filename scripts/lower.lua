@@ -19,6 +19,4 @@
 if known and value == t and value == tonumber(known) and t - us > 1000000 and token - us <= 1000000 then
   wToken, t = t, us + 1000000
   tw = t
-  fields.t = int(t)
-  fields.tw = fields.t
 end

@@ -240,13 +240,16 @@ func (e *migration) keeps(hold string, r request) {
 // token returns the token of a hold that stands, as its lock shows it.
 func (e *migration) token(hold string, r request) (token int64) {
 	e.t.Helper()
-	field, at := "t", 0
+	field, at := "w", 0
 	if r.mode == "r" {
 		field, at = ulid(hold), 2
 	}
 	get := e.client.B().Hget().Key(lockKeys(e.name)[0]).Field(field).Build()
 	text, err := e.client.Do(e.t.Context(), get).ToString()
 	require.NoError(e.t, err)
+	if r.mode == "w" {
+		text = text[:16]
+	}
 	token, err = strconv.ParseInt(strings.Fields(text)[at], 10, 64)
 	require.NoError(e.t, err)
 	return token

@@ -1,15 +1,12 @@
 package scripts_test
 
 import (
-	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/test/expect"
 	"github.com/seed74116694/fencelock/scripts"
 )
 
@@ -105,7 +102,8 @@ func TestWithoutAVoteNobodyIsLetIn(t *testing.T) {
 						e.setFields(markerKey, r.marker...)
 					}
 					reply := e.run(vote{proposal: 1, seen: r.seen}.of(p.by))
-					require.Empty(e.t, e.field(lockKey, "w"))
+					_, _, writes := e.counters(lockKey)
+					require.Empty(e.t, writes)
 					require.NoError(e.t, e.do("ZSCORE", lockKeys("n")[2], ulid("02")).Error(), "it waits yet")
 					require.Empty(e.t, e.heard(heard))
 					if name := p.by.script; name == scripts.Release || name == scripts.Refresh {
@@ -166,7 +164,7 @@ func TestProposalIsAFloor(t *testing.T) {
 			until := e.now().UnixMilli() - 1
 			e.flushAll()
 			e.newMarker()
-			e.setFields(lockKey, "t", 7, "tw", 7)
+			e.setFields(lockKey, "w", counter(7))
 			e.setFields(markerKey, "until", until)
 			require.Equal(e.t, until*1000, e.run(votes.of(acquireByID(of)))[1])
 		}
@@ -308,8 +306,8 @@ func TestACounterThatIsAheadOfTheClockGoesBack(t *testing.T) {
 				what := by + " of " + name
 				e.flushAll()
 				e.newMarker()
-				counter := e.now().Add(c.ahead).UnixMicro()
-				e.setFields(lockKey, "t", counter, "tw", counter)
+				ahead := e.now().Add(c.ahead).UnixMicro()
+				e.setFields(lockKey, "w", counter(ahead))
 				own := e.run(votes.of(acquireByID(c.of)))[1].(int64)
 				if c.then != nil {
 					c.then(e)
@@ -319,20 +317,20 @@ func TestACounterThatIsAheadOfTheClockGoesBack(t *testing.T) {
 				e.run(votes.of(send(c.of, token, own+c.other)))
 				after := e.now().Add(time.Second).UnixMicro()
 				e.run(votes.of(send(c.of, token, own+c.other)))
-				last := expect.NoError(strconv.ParseInt(e.field(lockKey, "t"), 10, 64)).In(e.t)
+				last, writes, _ := e.counters(lockKey)
 				if !c.back {
 					require.Equal(e.t, own, last, what)
 					continue
 				}
 				require.GreaterOrEqual(e.t, last, before, what)
 				require.LessOrEqual(e.t, last, after, what)
-				require.Equal(e.t, fmt.Sprint(last), e.field(lockKey, "tw"), what)
+				require.Equal(e.t, last, writes, what)
 				e.run(votes.of(release("01", 0)))
 				e.pass(2 * time.Second)
 				next := e.run(votes.of(acquireByID(writer("03"))))
 				require.EqualValues(e.t, 1, next[0], what)
 				require.Greater(e.t, next[1], last, what)
-				require.Less(e.t, next[1], counter, what)
+				require.Less(e.t, next[1], ahead, what)
 			}
 		})
 	}
@@ -342,8 +340,8 @@ func TestACounterThatIsAheadOfTheClockGoesBack(t *testing.T) {
 func TestAWaiterHasItsTokenFromACounterThatWentBack(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.newMarker()
-		counter := e.now().Add(time.Hour).UnixMicro()
-		e.setFields(lockKey, "t", counter, "tw", counter)
+		ahead := e.now().Add(time.Hour).UnixMicro()
+		e.setFields(lockKey, "w", counter(ahead))
 		own := e.run(votes.of(acquireByID(writer("01"))))[1].(int64)
 		e.run(votes.of(acquireByID(writer("02"))))
 		token := e.now().UnixMicro()
@@ -351,7 +349,7 @@ func TestAWaiterHasItsTokenFromACounterThatWentBack(t *testing.T) {
 		next := e.run(votes.of(acquireByID(writer("02"))))
 		require.EqualValues(e.t, 1, next[0])
 		require.Greater(e.t, next[1], token)
-		require.Less(e.t, next[1], counter)
+		require.Less(e.t, next[1], ahead)
 	})
 }
 
@@ -365,17 +363,17 @@ func TestRegainOfALateGrant(t *testing.T) {
 			e.run(votes.of(acquireByID(writer("02"))))
 			since := func() string {
 				if of.mode == "w" {
-					return strings.Fields(e.field(lockKey, "w"))[2]
+					return e.begun()
 				}
 				return strings.Fields(e.field(lockKey, ulid("01")))[3]
 			}
 			e.pass(time.Second)
-			counted, begun := e.field(lockKey, "t"), since()
+			counted, begun := e.field(lockKey, "w")[:16], since()
 			for range 2 {
 				require.EqualValues(e.t, 1, e.run(votes.of(regain(of, 5, 0)))[0])
 			}
 			require.EqualValues(e.t, 2, e.run(votes.of(renew("01", ttl, 5)))[1], "and one waits")
-			require.Equal(e.t, []string{counted, begun}, []string{e.field(lockKey, "t"), since()})
+			require.Equal(e.t, []string{counted, begun}, []string{e.field(lockKey, "w")[:16], since()})
 			if of.owner == "a" {
 				require.EqualValues(e.t, 5, e.run(votes.of(join(reader("03").by("a"))))[1])
 			}

@@ -13,37 +13,49 @@
 -- Twice  the second finds the token there
 -- Cost   HMGET TIME HSET, for a reader ZSCORE more
 local call, lock, id, token = redis.call, KEYS[1], ARGV[2], ARGV[3]
-local h = call('HMGET', lock, 'w', 't', 'tw', id, 'd', 'e')
+if #token < 16 then token = string.format('%016.0f', token + 0) end
+local h = call('HMGET', lock, 'w', id, 'd', 'e', 'm')
 -- include: vote.lua
 if refusal then return refusal end
-local writes, kept = h[1] and string.find(h[1], id, 1, true) == 1, nil
-local expiry, value, since, details = string.match(h[4] or '', '^g (%d+) (%d+) (%d+) (.*)$')
+local sub, match, w = string.sub, string.match, h[1] or '000000000000000000000000'
+local held, t = #w == 64, sub(w, 1, 16)
+if not (held and tonumber(t) and tonumber(sub(w, 17, 29)) or #w % 16 == 8 and string.find(w, '^%d+$')) then
+  return redis.error_reply(malformed)
+end
+local flag, tw = held and tonumber(sub(w, 64), 16) or 0, #w == 40 and sub(w, 25, 40) or t
+local named, kept, its = match(flag > 7 and h[5] or '- - -', '^(%S+) (%S+) (%S+)$')
+if its ~= '-' then tw = its end
+local writes = held and sub(w, 30, 55) == id
+local expiry, value, since, details = match(h[2] or '', '^g (%d+) (%d+) (%d+) (.*)$')
 local bound = expiry
 if writes then
-  expiry, value, details = string.match(h[1], '^%S+ (%d+)'), h[2], (h[5] or '') .. (h[6] or '')
-  kept = string.match(h[1], '=(%d+)')
-  value = kept or value
+  expiry, value = sub(w, 17, 29) + sub(w, 56, 63), kept ~= '-' and kept or t
+  details = (h[3] or '') .. (flag % 2 == 1 and h[4] or '')
 elseif value then
   expiry = call('ZSCORE', lock .. ':h', id) or expiry -- as in find
 end
-if not expiry or expiry - ms <= 0 or value == '0' or value - token > 0 then return { 0, 0, 0, us } end
-if value == token then return { 1, token + 0, expiry - ms, us } end
+if not expiry or expiry - ms <= 0 or value + 0 == 0 or value - token > 0 then return { 0, 0, 0, us } end
+if value - token == 0 then return { 1, token + 0, expiry - ms, us } end
 if token - us > 1000000 then return { 6, 0, 0, us } end
-if kept then return { 0, 0, 0, us } end -- it is being converted: no client waits for a raise
+if writes and kept ~= '-' then return { 0, 0, 0, us } end -- it is being converted: no client waits for a raise
 
-local mode, owner = string.match(details, '^(%a) %d+ (%w*)')
-local t = h[2] or '0'
+local mode, owner = match(details, '^(%a) %d+ (%w*)')
 if mode == 'w' and t - token >= 0 then return { 0, 0, 0, us } end
-local set = { 't', t - token > 0 and t or token }
-if mode == 'w' then set[3], set[4] = 'tw', token end
-if not writes and h[1] and t - token < 0 and not string.find(h[1], '=', 1, true) then -- w keeps its token
-  set[#set + 1], set[#set + 2] = 'w', h[1] .. ' =' .. t
+local larger = t - token > 0 and t or token
+if mode == 'w' then tw = larger end
+local differs = several and tw ~= larger
+local set = { 'w', larger .. sub(w, 17, 24) .. (differs and tw or '') }
+if held then
+  if not writes and larger ~= t and kept == '-' then kept = t end -- w keeps its token
+  local marks = named .. ' ' .. kept .. ' ' .. (differs and tw or '-')
+  if marks ~= '- - -' or flag > 7 then set[3], set[4], flag = 'm', marks, flag % 8 + 8 end
+  set[2] = larger .. sub(w, 17, 63) .. (flag > 9 and string.format('%x', flag) or flag)
 end
 if not writes then
   set[#set + 1], set[#set + 2] = id, 'g ' .. bound .. ' ' .. token .. ' ' .. since .. ' ' .. details
 end
 local counts = owner ~= '' and owner ~= id and call('HGET', lock, 'o:' .. owner) or ''
-local before, n, after = string.match(counts, '^(.*) ' .. value .. ' ' .. mode .. ' (%d+)(.*)$')
+local before, n, after = match(counts, '^(.*) ' .. value .. ' ' .. mode .. ' (%d+)(.*)$')
 if before then
   local others = n ~= '1' and string.format(' %s %s %d', value, mode, n - 1) or ''
   set[#set + 1], set[#set + 2] = 'o:' .. owner, before .. others .. after .. ' ' .. token .. ' ' .. mode .. ' 1'

@@ -12,15 +12,16 @@
 -- Cost   HMGET TIME PEXPIREx2 ZADD ZRANGE HGET HSET for any number of waiters, ZRANGE behind readers, per grant as in
 --        settle.lua; works while Redis is out of memory
 local call, lock = redis.call, KEYS[1]
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', 'c', unpack(ARGV, 3))
-h.c = h[5]
+local h = call('HMGET', lock, 'w', 'n', 'c', unpack(ARGV, 3))
+h.c = h[3]
 -- include: vote.lua
 -- include: process.lua
 -- include: settle.lua
-call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are the commands after it
+call('PEXPIRE', lock, 3700000, 'GT') -- accepted when memory is full, and so are the commands after it
+kept = true
 for i = 3, #ARGV do
   local id = ARGV[i]
-  had[id] = h[i + 3]
+  had[id] = h[i + 1]
   local state, _, place, since, details = parse(recordOf(id))
   if isWaiter(state) then
     local before, after = match(ARGV[2] ~= '-' and details or '', '^(%a %d+ %S+ )%S+( .*)$')

@@ -16,14 +16,14 @@
 -- Twice  the second call finds the hold standing, or waiting in its place
 -- Cost   HMGET TIME HSET PEXPIRE, for a reader ZADD PEXPIRE more; to wait ZADD PEXPIRE HSET
 local call, lock, id, ttl, token = redis.call, KEYS[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
-h.c = h[6]
+local h = call('HMGET', lock, 'w', 'n', id, 'c')
+h.c = h[4]
 -- include: vote.lua
 if refusal and not (abstains and ARGV[6] == '1') then return refusal end
 if changed then return { 5, 0, 0, us } end -- a new quarantine has begun since the client read the marker
 -- include: process.lua
 -- include: settle.lua
-had[id] = h[5]
+had[id] = h[3]
 purge()
 local state, expiry, value, since, asked = find(id)
 local mode = match(ARGV[5], '^%a')

@@ -12,7 +12,8 @@
 --        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua; then who
 --        broke it and why, if an operator did
 -- Twice  the second call finds the hold gone, or ended; no other hold is touched
--- Cost   no other hold: HMGET HDEL, for a named owner HMGET; a reader: HMGET ZREM HDEL, with other readers HSET; a
+-- Cost   no other hold: HMGET HSET, for a named owner and other marks HMGET HDEL more; a reader: HMGET ZREM HDEL, with
+--        other readers HSET; a
 --        hand-off to a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua, ZREM for all
 --        that were waiting, and for each other hold its drop; with a minimum HSET PEXPIRE, for a reader ZADD PEXPIRE
 --        more; works while Redis is out of memory
@@ -24,16 +25,26 @@ local checks = ARGV[1] ~= '0' and string.byte(ARGV[1], -1) == 49 -- '1'
 -- No hold waits, and nothing is to be purged or left behind.
 if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
   local w, own = h[1], h[3]
-  if w and not h[2] and string.find(w, id, 1, true) == 1 then
-    if not string.find(w, ' n', 1, true) then
-      call('HDEL', lock, 'w', 'd', 'e')
+  if w and not h[2] and #w == 64 and string.find(w, id, 30, true) == 30 then
+    local free, flag = string.sub(w, 1, 24), string.byte(w, 64)
+    if flag == 48 or flag == 52 then -- '0', or '4' with a block
+      local ok = redis.pcall('HSET', lock, 'w', free, 'd', '')
+      if type(ok) == 'table' then -- memory is full: PEXPIRE is accepted, and so are the commands after it
+        call('PEXPIRE', lock, '3700000', 'GT')
+        call('HSET', lock, 'w', free, 'd', '')
+      end
     else
-      local has = call('HMGET', lock, 'd', 'e')
-      call('HDEL', lock, 'w', 'd', 'e', 'o:' .. string.match(has[1] .. (has[2] or ''), '^%a %d+ (%w+)'))
+      local has, owner, largest = flag > 55 and call('HMGET', lock, 'm', 'd', 'e') or {}, nil, nil
+      if has[1] then
+        owner, largest = string.match(has[1], '^(.) %S+ (%d*)')
+        owner = owner == 'n' and 'o:' .. string.match((has[2] or '') .. (has[3] or ''), '^%a %d+ (%w+)')
+      end
+      call('HDEL', lock, 'd', 'e', 'b', 'f', 'm', owner or 'b') -- accepted when memory is full
+      call('HSET', lock, 'w', free .. (largest or ''))
     end
     return '1 0 0'
   end
-  local readers = KEYS[2] ~= lock and not w and own and string.match(h[2] or '', '^(%d+) 0 0$')
+  local readers = KEYS[2] ~= lock and not (w and #w == 64) and own and string.match(h[2] or '', '^(%d+) 0 0$')
   local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ ([-+%w]%w*)')
   if owner and (owner == id or string.find(owner, '^%p')) then
     call('ZREM', lock .. ':h', id)
@@ -45,7 +56,7 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
     end
     return '1 0 0'
   end
-  if not (w or own or h[2] or leaves) then return '0 0 0' end
+  if not (own or h[2] or leaves) and (not w or #w == 24 or #w == 40) then return '0 0 0' end
 end
 
 -- include: vote.lua
@@ -57,30 +68,31 @@ end
 local head
 local queued = KEYS[2] ~= lock and ARGV[1] == '0' and not (ARGV[5] or leaves and ARGV[4] == '1')
   and string.match(h[2] or '', '^0 (%d+) 0$')
-if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h[1], ' n', 1, true) then
+local w = h[1]
+if queued and w and #w == 64 and string.find(w, id, 30, true) == 30 and string.byte(w, 64) < 56 then -- no marks
   head = call('ZPOPMIN', lock .. ':q')[1]
-  local has = head and call('HMGET', lock, head, 't') or {}
+  local has = head and call('HMGET', lock, head) or {}
   local lease, details, claim, block, letter, channel =
     string.match(has[1] or '', '^q (%d+) %d+ %d+ (w (%d+) [-+](%d*) (%a)(%S+).*)$')
-  if lease and lease - ms > 0 then
-    local format, last, waiting = string.format, has[2], queued - 1
+  local last = tonumber(string.sub(w, 1, 16))
+  if last and lease and lease - ms > 0 then
+    local format, sub, waiting = string.format, string.sub, queued - 1
     if block == '' then block = nil end -- else of a shared hold
     -- include: mint.lua
-    first = first and format(' %.0f', first) or ''
-    local usText = #clock[2] == 6 and clock[1] .. clock[2] or format('%s%06d', clock[1], clock[2])
-    local token, expiry = v == us and usText or format('%.0f', v), ms + claim
+    first = first and format('%016.0f', first)
+    local token = v == us and usText or format('%016.0f', v)
     local message = head .. ' ' .. token .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
-    if block then message = message .. format('%s %d', first, waiting) end
+    if block then message = message .. format(' %s %d', first, waiting) end
     local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
     if heard ~= 0 or letter == 'b' then
-      local expiryText = format('%d%05d', math.floor(expiry / 100000), expiry % 100000)
-      local w = head .. ' ' .. expiryText .. ' ' .. string.sub(usText, 1, -4) .. first
-      local set, gone = { 't', token, 'w', w, 'd', details }, { head }
+      local flag, set, gone = first and 4 or 0, { 'w', '', 'd', details }, { head }
       if #details > 64 then
-        set[6], set[7], set[8] = string.sub(details, 1, 64), 'e', string.sub(details, 65)
-      else
+        flag, set[4], set[5], set[6] = flag + 1, sub(details, 1, 64), 'e', sub(details, 65)
+      elseif string.byte(w, 64) % 2 == 1 then
         gone[2] = 'e'
       end
+      if first then set[#set + 1], set[#set + 2] = 'f', first end
+      set[2] = token .. sub(usText, 1, 13) .. head .. format('%8d', claim) .. flag
       if queued == '1' then
         gone[#gone + 1] = 'n'
       else
@@ -88,19 +100,20 @@ if queued and h[1] and string.find(h[1], id, 1, true) == 1 and not string.find(h
       end
       call('HSET', lock, unpack(set))
       call('HDEL', lock, unpack(gone))
+      if sub(w, 17, 24) ~= sub(usText, 1, 8) then call('PEXPIRE', lock, '3700000', 'GT') end
       return '1 ' .. usText .. ' 0'
     end
   end
 end
 
 local own = h[3]
-local has = call('HMGET', lock, 't', 'tw', 'c', unpack(ARGV, 5))
-h[3], h[4], h.c = has[1], has[2], has[3]
+local has = call('HMGET', lock, 'c', unpack(ARGV, 5))
+h.c = has[1]
 -- include: settle.lua
 taken = head
 if leaves and not reachable(asideKey, aside) then return redis.error_reply(moving) end
-call('PEXPIRE', lock, 3600000, 'GT') -- accepted when memory is full, and so are the commands after it
-had[id] = own
+call('PEXPIRE', lock, 3700000, 'GT') -- accepted when memory is full, and so are the commands after it
+kept, had[id] = true, own
 
 local leavers = {}
 
@@ -131,7 +144,7 @@ local function keepEnded(least, rest)
   if token == 0 then return match(details, '^%a %d+ %S+ (%S+)') == '-' end -- one that is broken goes
   local expiry = math.max(math.min(since + least, ms + rest), leaves and ms + ARGV[3] or 0)
   if expiry <= ms then return false end
-  uncount(id, details, int(token))
+  uncount(id, details, tokenText(token))
   details = string.gsub(details, '^(%a %d+ %S+) %S+', '%1 -')
   if state == 'w' then
     setWriter(id, expiry, since, details)
@@ -155,7 +168,7 @@ known = value and known
 local ended = least and rest ~= '0' and keepEnded(least, rest)
 local status = ended and 1 or giveBack(id)
 for i = 5, least and 0 or #ARGV do
-  had[ARGV[i]] = has[i - 1]
+  had[ARGV[i]] = has[i - 3]
   giveBack(ARGV[i])
 end
 if leavers[1] then call('ZREM', queueKey, unpack(leavers)) end

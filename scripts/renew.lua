@@ -9,7 +9,7 @@
 --        place of 0: who broke it and why}; {server us}: nothing was done, as the client has to read the marker first
 -- Twice  the expiry is set from the server's clock, not summed, and a hold always gets the same mark
 -- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, twice for a reader, a
---        named owner and a block, with the first lease of a call and once a minute; for a reader also HSET the first
+--        named owner, with the first lease of a call and once in 100 s; for a reader also HSET the first
 --        time and once a minute; with a mark HMGET for a writer, HSET for a reader; for a writer that is not w as for a
 --        reader, and HMGET; works while Redis is out of memory, and while this master abstains: it extends standing
 --        holds, and admits no hold
@@ -18,8 +18,13 @@ local call, pcall, ARGV, KEYS = redis.call, redis.pcall, ARGV, KEYS
 local match, find, cut, byte = string.match, string.find, string.sub, string.byte
 if changed then return { us } end
 local reply, renewed, ttl, kind = { us, 0 }, 0, ARGV[2] + 0, cut(ARGV[3], 1, 1)
-local life, new, mark = ttl > 3600000 and ARGV[2] or '3600000', ms + ttl, #ARGV[3] > 1 and '%1' .. cut(ARGV[3], 2)
-local minute -- of the new expiry, once a key has been kept
+local life, new, mark = ttl > 3700000 and ARGV[2] or '3700000', ms + ttl, #ARGV[3] > 1 and '%1' .. cut(ARGV[3], 2)
+local kept, minute = false, nil -- of the new expiry, once a key has been kept
+local hundred = ttl < 3000000 and cut(usText, 1, 8) -- see w in lock.lua
+-- The common case is a write hold that was renewed before, with this TTL. All its parts are compared as texts.
+local now, lasts = cut(usText, 1, 13), #ARGV[2] == 8 and ARGV[2] or string.format('%8d', ttl)
+local plain = mark and '-' or lasts .. '2'
+local dead = string.format('%05d%08d', math.floor((ms - ttl) / 100000000), (ms - ttl) % 100000000)
 
 -- Formats n as %d does, in parts that fit into a long of 32 bits: %.0f takes twice as long.
 local function int(n) return string.format('%d%05d', math.floor(n / 100000), n % 100000) end
@@ -32,7 +37,7 @@ local newText = int(new)
 local function keep(lock, zset)
   call('PEXPIRE', lock, life, 'GT')
   if zset then pcall('PEXPIRE', lock .. ':h', life, 'GT') end -- fails while the zset migrates, with an hour left
-  minute = ttl < 3000000 and new - new % 60000
+  minute, kept = ttl < 3000000 and new - new % 60000, true
 end
 
 -- Renews a hold that has a record. Returns whether it has, or an error.
@@ -63,23 +68,41 @@ for i = 1, (#ARGV - 3) / 2 do
   local lock, id, token = KEYS[i], ARGV[2 * i + 2], ARGV[2 * i + 3]
   local h, w, n, own, ok
   if kind ~= 'r' then
-    h = kind == 'w' and pcall('HMGET', lock, 'w', 't') or pcall('HMGET', lock, 'w', 't', 'n')
-    w, n = h[1], h[3]
+    if kind == 'w' then
+      w = pcall('HGET', lock, 'w') -- a table if it fails
+    else
+      h = pcall('HMGET', lock, 'w', 'n')
+      w, n = h[1], h[2]
+    end
   end
-  if w and find(w, id, 1, true) == 1 then
-    -- Positions and concatenation: a pattern and a format take three times as long, and every lease pays for them.
-    local from = #id + 2 + #newText -- where the next part begins: times have as many digits but after a jump
-    if byte(w, from) ~= 32 then from = find(w, ' ', #id + 2, true) end
-    local expiry, rest, its, more = cut(w, #id + 2, from - 1) + 0, cut(w, from), h[2], #w > from + #newText
-    if more and find(rest, '=', 1, true) then its = match(rest, '=(%d+)$') end
-    if its == token and expiry > ms then
-      if expiry - expiry % 60000 ~= minute then keep(lock, more) end -- joined holds, if any, must be there to be purged
+  local writes = w and #w == 64 and find(w, id, 30, true) == 30
+  if writes and find(w, plain, 56, true) == 56 and find(w, token, 1, true) == 1 and cut(w, 17, 29) > dead then
+    if not kept or cut(w, 17, 24) ~= hundred then keep(lock, false) end
+    call('HSET', lock, 'w', token .. now .. id .. plain)
+    ok = true
+  elseif writes then
+    local its, flag, before = cut(w, 1, 16), tonumber(cut(w, 64), 16) or 0, cut(w, 17, 29)
+    if flag > 7 then -- its own token, if another one is the largest
+      local own = match(call('HGET', lock, 'm') or '', '^. (%d+)')
+      its = own or its
+    end
+    if its == token and before + cut(w, 56, 63) > ms then
+      -- Joined holds, if any, must be there to be purged.
+      if not kept or cut(w, 17, 24) ~= hundred then keep(lock, flag > 7) end
+      local since = flag % 4 < 2 -- else it is in b
+      if since then flag = flag + 2 end
       if mark then
         local parts = call('HMGET', lock, 'd', 'e')
-        local details = string.gsub((parts[1] or '') .. (parts[2] or ''), '^(%a %d+ [^ #]+)%S*', mark)
-        call('HSET', lock, 'w', id .. ' ' .. newText .. rest, 'd', cut(details, 1, 64), 'e', cut(details, 65))
+        local details = (parts[1] or '') .. (flag % 2 == 1 and parts[2] or '')
+        details = string.gsub(details, '^(%a %d+ [^ #]+)%S*', mark)
+        flag = flag - flag % 2 + (#details > 64 and 1 or 0)
+        call('HSET', lock, 'd', cut(details, 1, 64), 'e', cut(details, 65))
+      end
+      if flag > 9 then flag = string.format('%x', flag) end
+      if since then
+        call('HSET', lock, 'w', cut(w, 1, 16) .. now .. id .. lasts .. flag, 'b', before)
       else
-        call('HSET', lock, 'w', id .. ' ' .. newText .. rest)
+        call('HSET', lock, 'w', cut(w, 1, 16) .. now .. id .. lasts .. flag)
       end
       ok = true
     end

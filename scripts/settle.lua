@@ -92,7 +92,7 @@ local function purge()
   readers, firstHold, firstExpiry = sweep(holdsKey, readers, 'g', broken)
   aside = sweep(asideKey, aside, 'px')
   for _, id in ipairs(broken) do entomb(id) end
-  if not h[1] or wHold or readers == 0 then return end
+  if wFlag < 0 or wHold or readers == 0 then return end -- no writer has gone
   local last = call('ZRANGE', holdsKey, -bound, -1, 'WITHSCORES')
   for i = #last - 1, 1, -2 do
     local state, _, token, since, details = parse(last[i + 1] - ms > 0 and recordOf(last[i]))
@@ -137,7 +137,8 @@ local function offer(id, state, expiry, place, since, details)
   local mode, claim = match(details, '^(%a) (%d+)')
   if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
   local token, first = mint(details)
-  local text = id .. ' ' .. (token == us and usText or int(token)) .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
+  local text = token == us and usText or tokenText(token)
+  text = id .. ' ' .. text .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
   if first then text = text .. ' ' .. int(first) .. ' ' .. queued end
   local heard = tell(details, text)
   local dead = heard == 0 and state == 'q' and not alive[id]

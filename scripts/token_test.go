@@ -104,7 +104,7 @@ func TestCallsAreBounded(t *testing.T) {
 		require.Equal(e.t, []any{int64(0), int64(0), int64(1)}, refused[:3], "expired holds are left")
 		require.Equal(e.t, "136", e.members("holds"), "purged")
 		require.Equal(e.t, 2, e.goOn())
-		require.Equal(e.t, ulid("03"), e.field(lockKey, "w")[:26])
+		require.Equal(e.t, ulid("03"), e.field(lockKey, "w")[29:55])
 
 		askMany(e, 200, func(hold string) request { return reader(hold).waiting(1) })
 		e.pass(time.Millisecond)

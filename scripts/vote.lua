@@ -3,7 +3,7 @@
 --
 -- KEYS   the last: marker, the hash of marker.lua; only where there are several masters
 -- ARGV   1 '0' where this master alone decides; else 'proposal id quarantine check': the floor of new tokens that the
---        client proposes, without leading zeros; the value of the marker's field id that it has seen, '-' for any; for
+--        client proposes, mostly in 16 digits; the value of the marker's field id that it has seen, '-' for any; for
 --        how many ms this master abstains after it may have lost data; 1 to compare its run id with the marker's, as in
 --        every script that was sent whole because the server did not know it: a restart empties the server's script
 --        cache
@@ -17,6 +17,8 @@
 -- Cost   TIME; of several masters also HMGET, and with check INFO; HDEL if the run id has changed
 local clock = call('TIME') -- once: on Redis the clock moves while the script runs
 local us = clock[1] * 1000000 + clock[2]
+local usText = #clock[2] == 6 and #clock[1] == 10 and clock[1] .. clock[2]
+  or string.format('%010d%06d', clock[1], clock[2]) -- 16 characters
 local ms = math.floor(us / 1000)
 local vote = ARGV[1]
 local several, floor, floorText, abstains, changed, refusal, stale = vote ~= '0', us, nil, false, false, nil, false
@@ -38,6 +40,7 @@ if several then
   local from, id = tonumber(has[1]), has[2]
   floorText = string.sub(vote, 1, stop - 1)
   floor = tonumber(floorText)
+  if stop ~= 17 then floorText = nil end
   if floor > us + 1000000 then floor, floorText = us + 1000000, nil end
   -- Every grant that this master may have forgotten was counted before the end of its last quarantine.
   if from and floor < from * 1000 then floor, floorText = from * 1000, nil end
@@ -54,3 +57,5 @@ if several then
   -- A quarantine that is longer than any that a client starts was written while the clock was ahead.
   stale = refusal and (changed or refusal[3] == 0 or refusal[3] - string.match(vote, '(%d+) %d$') > 0)
 end
+-- The error of a field w of another form than in lock.lua.
+local malformed = 'WRONGTYPE field w of this lock has another form: these scripts have not written it'

@@ -10,13 +10,13 @@
 --        late it comes, even if another hold waits by then; or it finds the hold waiting
 -- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in settle.lua
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
-local h = call('HMGET', lock, 'w', 'n', 't', 'tw', id, 'c')
-h.c = h[6]
+local h = call('HMGET', lock, 'w', 'n', id, 'c')
+h.c = h[4]
 -- include: vote.lua
 if refusal then return refusal end
 -- include: process.lua
 -- include: settle.lua
-had[id] = h[5]
+had[id] = h[3]
 purge()
 admit()
 local state, expiry, token, since, details = find(id)

@@ -138,7 +138,7 @@ func TestJudge(t *testing.T) {
 		"another layout": {func(m *masters) *masters {
 			m.servers[1].marker["layout"] = "1"
 			return m
-		}, []string{"member 0", "unfit: keeps its locks in layout 1, this client in layout 2", "member 2"}, ""},
+		}, []string{"member 0", "unfit: keeps its locks in layout 1, this client in layout 3", "member 2"}, ""},
 		"another set": {func(m *masters) *masters {
 			m.servers[1].marker["set"] = "T"
 			m.servers[1].marker["seats"] = "a b d"
@@ -277,7 +277,7 @@ func TestJudge(t *testing.T) {
 func TestASeatOfAnotherSetIsNone(t *testing.T) {
 	mark := func(s *server, set, seats string, seat int) *server {
 		s.call([]string{
-			"join", "2", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(seat), seats, "10000", "", "",
+			"join", "3", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(seat), seats, "10000", "", "",
 		})
 		return s
 	}
@@ -375,7 +375,7 @@ func TestCommonSet(t *testing.T) {
 			for i, set := range c.sets {
 				if set != "" {
 					servers[i].call([]string{
-						"join", "2", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(i), c.seats[i],
+						"join", "3", "3 masters, quorum 2, longest TTL 10s", set, strconv.Itoa(i), c.seats[i],
 						"10000", "", "",
 					})
 				}
@@ -399,10 +399,10 @@ func TestValidateAlone(t *testing.T) {
 		answer masterset.Answer
 		err    string
 	}{
-		"new":            {(&server{}).call([]string{"single", "2"}), ""},
+		"new":            {(&server{}).call([]string{"single", "3"}), ""},
 		"silent":         {masterset.Answer{Err: errSilent}, ""},
 		"another layout": {(&server{}).call([]string{"single", "1"}), "master 0 (a) keeps its locks in layout 1"},
-		"a member":       {member.call([]string{"single", "2"}), "is one of 3 masters, quorum 2, longest TTL 10s"},
+		"a member":       {member.call([]string{"single", "3"}), "is one of 3 masters, quorum 2, longest TTL 10s"},
 		"a Cluster":      {(&server{cluster: true}).look(), "master 0 (a): "},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -36,7 +36,7 @@ type server struct {
 }
 
 func (s *server) look() masterset.Answer {
-	return s.call([]string{"look", "2", "", "", "", "", "0", "", ""})
+	return s.call([]string{"look", "3", "", "", "", "", "0", "", ""})
 }
 
 type seatTerm struct {

@@ -519,7 +519,7 @@ func newReply(fields []string) reply {
 
 // layout is the version of the data that the scripts keep in a lock's keys. Clients of different layouts refuse each
 // other.
-const layout = "2"
+const layout = "3"
 
 // readTerms parses the field of a marker. It returns nil if the field does not have the form that marker.lua writes.
 func readTerms(text string) terms {

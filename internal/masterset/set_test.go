@@ -393,7 +393,7 @@ func TestServerIsMarkerScript(t *testing.T) {
 			info := expect.NoError(client.Do(t.Context(), client.B().Info().Section("server").Build()).ToString()).In(t)
 			_, is.run, _ = strings.Cut(strings.Fields(info)[0], "run_id:")
 			args := []string{
-				pick("look", "join", "note", "succeed", "note", "succeed"), "2", pick("rules", "other"),
+				pick("look", "join", "note", "succeed", "note", "succeed"), "3", pick("rules", "other"),
 				pick("S", "T"), pick("0", "1", "2"), "a b c", pick("2000", "10000"),
 				pick("", "1:"+is.run, "2:a 1:"+is.run, "1:b 3:"+is.run+" 2:c", "7:"+is.run+" 1:b 2:b"), pick("", "", "S"),
 			}

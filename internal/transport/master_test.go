@@ -73,8 +73,8 @@ func TestAScriptThatIsSentWholeLooksAtTheRunID(t *testing.T) {
 		synctest.Wait()
 		keys := append(keysOf("0"), "marker")
 		require.Equal(t, []evaluation{
-			{"EVALSHA", keys, []string{"0 set:run 30000 0", "60000", "w", hold(0), "7"}},
-			{"EVAL", keys, []string{"0 set:run 30000 1", "60000", "w", hold(0), "7"}},
+			{"EVALSHA", keys, []string{"0 set:run 30000 0", "60000", "w", hold(0), "0000000000000007"}},
+			{"EVAL", keys, []string{"0 set:run 30000 1", "60000", "w", hold(0), "0000000000000007"}},
 		}, arrived())
 		b.Do(context.Background(), refresh, keys, b.Vote(5), nil)
 		synctest.Wait()

@@ -44,11 +44,16 @@ func (q Renew) Keys(marker string) []string {
 	return keys
 }
 
+// tokenDigits is how many digits a lock keeps of a token. A renewal compares it as a text.
+const tokenDigits = 16
+
 // Args returns the arguments. The tokens share one string's memory.
 func (q Renew) Args() []string {
-	const digits = 16 // of the largest token
-	text, ends := make([]byte, 0, digits*len(q)), make([]int, len(q))
+	text, ends := make([]byte, 0, tokenDigits*len(q)), make([]int, len(q))
 	for i, r := range q {
+		for least := fencing.Token(1e15); least > r.Token && least > 1; least /= 10 {
+			text = append(text, '0')
+		}
 		text = strconv.AppendUint(text, uint64(r.Token), 10)
 		ends[i] = len(text)
 	}

@@ -40,7 +40,8 @@ func TestArguments(t *testing.T) {
 			wire.Regain{Hold: "h", TTL: "40000", Token: 7, Details: "d", Trusted: true, Own: 9}.Args(nil), "h,40000,7,d,1,9",
 		},
 		scripts.Renew: {
-			wire.Renew{{Key: "k:h", Hold: "h", TTL: "40000", Kind: wire.RenewShared, Token: 7}}.Args(), "40000,s,h,7",
+			wire.Renew{{Key: "k:h", Hold: "h", TTL: "40000", Kind: wire.RenewShared, Token: 7}}.Args(),
+			"40000,s,h,0000000000000007",
 		},
 		scripts.Refresh: {
 			wire.Refresh{Route: wire.Published("c")}.Args(nil), "pc",
@@ -135,7 +136,7 @@ func TestRenewalsOfSeveralLocks(t *testing.T) {
 	}
 	require.Equal(t, []string{"p:{a}", "p:{b}", "p:master"}, renew.Keys(keys.Marker))
 	require.Equal(t, []string{"p:{a}", "p:{b}"}, renew.Keys(""))
-	require.Equal(t, []string{"1000", "r", "h", "1", "i", "234"}, renew.Args())
+	require.Equal(t, []string{"1000", "r", "h", "0000000000000001", "i", "0000000000000234"}, renew.Args())
 }
 
 // A pattern finds the first key of each lock whose name begins so, and a key says the name.

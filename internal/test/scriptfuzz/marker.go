@@ -7,7 +7,7 @@ import (
 )
 
 // The clients of a sequence have agreed on this.
-var fuzzed = given{layout: "2", rules: "3 masters", seats: "a b c", quarantine: 10_000}
+var fuzzed = given{layout: "3", rules: "3 masters", seats: "a b c", quarantine: 10_000}
 
 func newMarker(process string) *marker {
 	return &marker{process: process, role: "master", given: fuzzed}

@@ -408,7 +408,7 @@ func (p *Player) arguments(s step) []any {
 	case scripts.Renew:
 		args := []any{s.TTL, cmp.Or(s.Kind, "s") + strings.TrimSuffix("#"+s.mark(), "#")}
 		for _, n := range s.Others {
-			args = append(args, holdID(n), p.token(s, n))
+			args = append(args, holdID(n), fmt.Sprintf("%016d", p.token(s, n)))
 		}
 		return args
 	default:

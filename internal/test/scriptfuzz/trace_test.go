@@ -28,10 +28,10 @@ func TestTraceFindsADifference(t *testing.T) {
 		"key": {
 			forge: func(s *testredis.Script) {
 				if _, ran := s.Reply.([]any); ran && strings.HasSuffix(s.Keys[0], "{n}") {
-					s.Command("HSET", s.Keys[0], "t", "7")
+					s.Command("HSET", s.Keys[0], "o:x", "1 7 w 1")
 				}
 			},
-			want: "in the model",
+			want: "owners have",
 		},
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { traceForged(t, c.forge, c.want) }) })

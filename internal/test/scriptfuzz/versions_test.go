@@ -52,7 +52,7 @@ func TestScriptsOfReleasesSideBySide(t *testing.T) {
 // A version that names a field in another way works by itself, and not beside this one.
 func TestAnotherLayoutIsNoticed(t *testing.T) {
 	for what, change := range map[string][2]string{
-		"a field of the hash has another name": {"'tw'", "'wt'"},
+		"a field of the hash has another name": {"'d'", "'D'"},
 		"a record has another form":            {"'g '", "'G '"},
 	} {
 		version := scriptfuzz.Scripts{}

@@ -248,7 +248,7 @@ func foundLongAgo(masters []commander, clients []rueidis.Client, opts []rwlock.O
 	rules := fmt.Sprintf("%d masters, quorum %d, longest TTL %v", n, n/2+1, of.Engine().LongestTTL)
 	send := func(purpose string, seat int) (term string) {
 		reply, err := masters[seat].Command("EVAL", scripts.Source(scripts.Marker), "1", of.Prefix+":master",
-			purpose, "2", rules, set, fmt.Sprint(seat), strings.Join(addrs, " "), "0", strings.Join(known, " "), "")
+			purpose, "3", rules, set, fmt.Sprint(seat), strings.Join(addrs, " "), "0", strings.Join(known, " "), "")
 		if err != nil || reply.([]any)[7] == "" {
 			return "0:"
 		}

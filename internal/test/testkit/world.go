@@ -366,7 +366,17 @@ func (w *World) HasOnlyTokens() bool {
 			return false
 		}
 		for _, field := range w.Command("HKEYS", key).([]any) {
-			if field != "t" && field != "s" && field != "c" { // c goes with the next that is not straight
+			switch value := w.Command("HGET", key, field.(string)); field {
+			case "b", "f", "m", "s", "c": // c goes with the next that is not straight
+			case "w":
+				if len(value.(string)) == 64 {
+					return false
+				}
+			case "d":
+				if value != "" {
+					return false
+				}
+			default:
 				return false
 			}
 		}
@@ -400,7 +410,11 @@ func (w *World) OnlyTombstonesLeft(within time.Duration) {
 		require.True(w, strings.HasSuffix(key, "}"), key)
 		for _, field := range w.Command("HKEYS", key).([]any) {
 			switch value := w.Command("HGET", key, field.(string)); field {
-			case "t", "s", "c":
+			case "b", "f", "m", "s", "c":
+			case "w": // no write hold
+				require.NotEqual(w, 64, len(value.(string)), key)
+			case "d":
+				require.Empty(w, value, key)
 			case "n": // of holds, waiters and those aside
 				require.Regexp(w, "^0 0 ", value, key)
 			default:
@@ -497,4 +511,14 @@ func As[E error](t testing.TB, err error, because ...any) E {
 		require.Fail(t, fmt.Sprintf("%v has no %T", err, found), because...)
 	}
 	return found
+}
+
+// CounterIn returns field w of a lock with another counter. before is the field as it is, "" for a lock that is free.
+func CounterIn(before, counter string) string {
+	const digits = 16
+	counter = strings.Repeat("0", max(digits-len(counter), 0)) + counter
+	if len(before) < digits {
+		return counter + "00000000"
+	}
+	return counter + before[digits:]
 }

@@ -1,0 +1,179 @@
+package scripts_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func (e *env) life(key string) int64 {
+	e.t.Helper()
+	left, err := e.do("PTTL", key).AsInt64()
+	require.NoError(e.t, err)
+	return left
+}
+
+// The key of a lock has an hour left after each grant and each renewal, although few of them give it another.
+func TestAKeyLivesForItsHour(t *testing.T) {
+	uses := map[string]func(e *env){
+		"one writer after another": func(e *env) {
+			e.run(acquire(writer("01")))
+			e.run(release("01", 0))
+		},
+		"a named owner": func(e *env) {
+			e.run(acquire(writer("01").by("a")))
+			e.run(release("01", 0))
+		},
+		"a group": func(e *env) {
+			require.Equal(e.t, []string{"1"}, e.lines(group(nil, []pair{{"n", "01"}}, "")))
+			require.Equal(e.t, []string{"1"}, e.lines(group([]pair{{"n", "01"}}, nil, "")))
+		},
+		"a hand-off": func(e *env) {
+			e.run(acquire(writer("01")))
+			e.run(acquire(writer("02")))
+			e.run(release("01", 0))
+			e.run(release("02", 0))
+		},
+		"a reader": func(e *env) {
+			e.run(acquire(reader("01")))
+			e.run(release("01", 0))
+		},
+		"a renewal": func(e *env) {
+			token := e.run(acquire(writer("01")))[1]
+			require.EqualValues(e.t, 1, e.run(renew("01", ttl, token))[1])
+		},
+	}
+	for name, use := range uses {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(e *env) {
+				for range 40 {
+					use(e)
+					require.GreaterOrEqual(e.t, e.life(lockKey), time.Hour.Milliseconds())
+					e.pass(37 * time.Second)
+				}
+			})
+		})
+	}
+}
+
+// A hand-off into other hundred seconds than those of the waiter's request gives the key its hour, too: the next grants
+// count on it.
+func TestAHandOffGivesTheKeyItsHour(t *testing.T) {
+	inFakeTime(t, func(e *env) {
+		e.pass(time.Duration(100_000-e.now().UnixMilli()%100_000)*time.Millisecond - 2*time.Second)
+		e.run(acquire(writer("01")))
+		e.run(acquire(writer("02")))
+		e.pass(3 * time.Second)
+		e.run(release("01", 0))
+		e.run(release("02", 0))
+		e.pass(98 * time.Second)
+		e.run(acquire(writer("03")))
+		require.GreaterOrEqual(e.t, e.life(lockKey), time.Hour.Milliseconds())
+	})
+}
+
+// The key of a long lease lives as long, also where it has just got its hour.
+func TestTheKeyOfALongLease(t *testing.T) {
+	const day = 24 * 3_600_000
+	everywhere(t, func(e *env) {
+		for range 2 {
+			e.run(acquire(writer("01")))
+			e.run(release("01", 0))
+			e.run(acquire(writer("02").lasting(day)))
+			require.Greater(e.t, e.life(lockKey), int64(day-60_000))
+			e.run(release("02", 0))
+			e.run(acquire(writer("03")))
+			e.run(release("03", 0))
+			long := group(nil, []pair{{"n", "04"}}, "")
+			long.args[2] = fmt.Sprint(day)
+			require.Equal(e.t, []string{"1"}, e.lines(long))
+			require.Greater(e.t, e.life(lockKey), int64(day-60_000))
+			e.run(release("04", 0))
+			token := e.run(acquire(writer("05")))[1]
+			require.EqualValues(e.t, 1, e.run(renew("05", day, token))[1])
+			require.Greater(e.t, e.life(lockKey), int64(day-60_000))
+			e.run(release("05", 0))
+		}
+	})
+}
+
+// Field w that these scripts have not written is in conflict, and nothing is changed.
+func TestAFieldOfAnotherFormIsAConflict(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for _, w := range []string{
+			"7", ulid("01") + " 1795939034320 1795939024320", strings.Repeat("0z", 12), strings.Repeat("0z", 20),
+			padded(7) + "zzzzzzzz", padded(7) + "17959390" + strings.Repeat("z", 16), strings.Repeat("0z", 32),
+			padded(7) + strings.Repeat("z", 13) + ulid("09") + "   400000",
+		} {
+			e.flushAll()
+			e.setFields(lockKey, "w", w)
+			before := e.dump()
+			for _, c := range []call{
+				acquire(writer("01")), tryAcquire(writer("01")), acquire(reader("01")), acquireByID(writer("01")),
+				acquire(writer("01").by("a")), acquire(writer("01").shared(9)), join(reader("01").by("a")),
+				refresh("01"), raise("01", 7), yield("01", 7), regain(writer("01"), 7, 1), release("01", ttl),
+			} {
+				_, err := e.try(c)
+				require.ErrorContains(e.t, err, "WRONGTYPE field w", "%s of %q", c.script, w)
+			}
+			require.EqualValues(e.t, 0, e.run(renew("01", ttl, 7))[1])
+			require.Equal(e.t, []string{"", ""}, e.lines(group([]pair{{"n", "01"}}, []pair{{"n", "01"}}, "")))
+			require.Equal(e.t, before[lockKey][:1], e.dump()[lockKey][:1], "%q", w)
+		}
+	})
+}
+
+// A server without memory gives back a hold of each form: the first write of the script is one that it accepts.
+func TestAReleaseOnAFullServer(t *testing.T) {
+	onServers(t, func(e *env) {
+		long := writer("01")
+		long.meta = strings.Repeat("long", 30)
+		for name, r := range map[string]request{
+			"plain": writer("01"), "long": long, "named": writer("01").by("a"), "shared": writer("01").shared(9),
+		} {
+			token := e.run(acquire(r))[1]
+			renewed := name == "plain" && e.run(renew("01", ttl, token))[1] == int64(2)
+			require.False(e.t, renewed)
+			require.NoError(e.t, e.do("CONFIG", "SET", "maxmemory", "1").Error())
+			_, err := e.try(acquire(writer("02")))
+			require.Error(e.t, err)
+			require.EqualValues(e.t, 1, e.run(release("01", 0))[0], name)
+			require.NoError(e.t, e.do("CONFIG", "SET", "maxmemory", "0").Error())
+			e.onlyTokensStay()
+			e.run(acquire(writer("03")))
+			require.NoError(e.t, e.do("CONFIG", "SET", "maxmemory", "1").Error())
+			require.EqualValues(e.t, 1, e.run(release("03", 0))[0], "not renewed")
+			require.NoError(e.t, e.do("CONFIG", "SET", "maxmemory", "0").Error())
+			e.onlyTokensStay()
+		}
+	})
+}
+
+// A release passes over a writer whose process does not listen.
+func TestAHandOffToNobodyGoesOn(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(writer("01")))
+		e.run(acquire(writer("02").listening(deaf)))
+		e.run(acquire(writer("03")))
+		e.run(release("01", 0))
+		_, _, holder := e.counters(lockKey)
+		require.Equal(e.t, ulid("03"), holder)
+		require.Equal(e.t, "1", e.members("aside"))
+	})
+}
+
+// A member that has no record has no meaning, and goes when it expires.
+func TestAnExpiredMemberWithoutARecordGoes(t *testing.T) {
+	everywhere(t, func(e *env) {
+		e.run(acquire(reader("01")))
+		require.NoError(e.t, e.do("ZADD", lockKeys("n")[1], "7", ulid("02")).Error())
+		e.run(refresh())
+		require.Equal(e.t, "1", e.members("holds"))
+		left, err := e.do("ZCARD", lockKeys("n")[1]).AsInt64()
+		require.NoError(e.t, err)
+		require.EqualValues(e.t, 1, left)
+	})
+}
