@@ -4,7 +4,8 @@
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
 --        5 details; then of an adoption, which is not queued: 6 the token of the hold that it converts, 7 the secret
 --        whose hash is that hold's mark
--- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one
+-- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one; or server us alone:
+--                 granted for the TTL, with that as its token
 --        an upgrade, and another reader's waits already, or an adoption, and another stands {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: hold, ms left, ms held, details}
 --        refused  {2, ...as queued}, released before its acquire arrived, or the hold that it adopts does not stand

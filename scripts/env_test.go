@@ -78,7 +78,8 @@ func (e *env) try(c call) (any, error) {
 		r = e.client.Do(context.Background(), build.Eval().Script(scripts.Source(c.script)).
 			Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build())
 	}
-	return r.ToAny()
+	reply, err := r.ToAny()
+	return scriptfuzz.InFull(c.script, c.args, reply), err
 }
 
 // run is try, and fails the test if that fails. The reply consists of int64, string and []any.

@@ -72,6 +72,7 @@ if (t or not w) and not (own or ARGV[6]) and (not h[2] or readers and readers % 
     elseif fresh then
       call('PEXPIRE', lock, life)
     end
+    if token == usText and mode == 'w' and not first then return us end
     local granted = '1 ' .. token .. ' ' .. ARGV[3] .. ' ' .. usText
     return first and granted .. format(' %.0f', first) or granted
   end

@@ -43,7 +43,7 @@ for i = 1, releases do
       call('PEXPIRE', lock, '3700000', 'GT')
       call('HSET', lock, 'w', free, 'd', '')
     end
-    line = '1 0 0'
+    line = 1
   end
   replies[i] = line
 end
@@ -75,7 +75,6 @@ end
 local life, hundred = ttl > 3700000 and ARGV[3] or '3700000', sub(usText, 1, 8)
 local now, lasts = sub(usText, 1, 13), (#ARGV[3] == 8 and ARGV[3] or format('%8d', ttl)) .. flag
 local rest = ' ' .. ARGV[3] .. ' ' .. usText
-local atOnce = '1 ' .. usText .. rest
 for i = releases + 1, members do
   local lock, id, line = KEYS[i], ARGV[4 + i], ''
   local h = found[i] or pcall('HMGET', lock, 'w', 'n')
@@ -98,7 +97,7 @@ for i = releases + 1, members do
     local w = token .. now .. id .. lasts
     -- include: take.lua
     if not kept or ttl > 3000000 then call('PEXPIRE', lock, life) end -- as in free.lua
-    line = token == usText and atOnce or '1 ' .. token .. rest
+    line = token == usText and us or '1 ' .. token .. rest
   elseif order and h[1] then
     local own, moves
     -- include: behind.lua

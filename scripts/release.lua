@@ -10,7 +10,7 @@
 --        of the lease, and the larger one that the client knows from this master while it trusts in the lease
 -- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
 --        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua; then who
---        broke it and why, if an operator did
+--        broke it and why, if an operator did; or 1 alone, for {1, 0, 0}
 -- Twice  the second call finds the hold gone, or ended; no other hold is touched
 -- Cost   no other hold: HMGET HSET, for a named owner and other marks HMGET HDEL more; a reader: HMGET ZREM HDEL, with
 --        other readers HSET; a
@@ -42,7 +42,7 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
       call('HDEL', lock, 'd', 'e', 'b', 'f', 'm', owner or 'b') -- accepted when memory is full
       call('HSET', lock, 'w', free .. (largest or ''))
     end
-    return '1 0 0'
+    return 1
   end
   local readers = KEYS[2] ~= lock and not (w and #w == 64) and own and string.match(h[2] or '', '^(%d+) 0 0$')
   local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ ([-+%w]%w*)')
@@ -54,7 +54,7 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
       call('HDEL', lock, id)
       call('HSET', lock, 'n', string.format('%d 0 0', readers - 1))
     end
-    return '1 0 0'
+    return 1
   end
   if not (own or h[2] or leaves) and (not w or #w == 24 or #w == 40) then return '0 0 0' end
 end

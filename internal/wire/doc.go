@@ -23,7 +23,8 @@
 //
 // A reply is a list of fields, or a line: the same fields in one text, with a space between them. Only the last field
 // of a line may have spaces. A list of four numbers costs a server 6,000 instructions more than a line, which is 4 % of
-// a writer's pair, so acquire.lua and release.lua answer with a line in their common cases. A client reads both.
+// a writer's pair, so acquire.lua and release.lua answer with a line in their common cases. A client reads both. Two
+// replies are one integer: of a grant the server's time, if that is also the token, and 1 of a release.
 //
 // A proxy or another script may answer anything, so a reply is read strictly: a status that the script does not have, a
 // field of another type, a missing or an additional field, a number out of range, and a grant without a token or

@@ -31,8 +31,9 @@ type HoldReply struct {
 	Status Status
 	Token  fencing.Token // of a grant
 	First  fencing.Token // the first token of the block that ends with Token; 0 if the grant has no block
-	// Left is the time that is left of a grant; until something may expire for a hold that is queued or refused, or 0 if
-	// that is unknown; and until the master votes again if it abstains, or 0 if a client has to give it a marker first.
+	// Left is the time that is left of a grant, if that is less than the TTL that was asked for; until something may
+	// expire for a hold that is queued or refused, or 0 if that is unknown; and until the master votes again if it
+	// abstains, or 0 if a client has to give it a marker first.
 	Left   time.Duration
 	Micros int64        // the server's time
 	Mode   fencing.Mode // of the hold that a join has joined
@@ -83,6 +84,12 @@ func readHold(result rueidis.RedisResult, statuses []Status) (f reader, h HoldRe
 	return f, h
 }
 
+// leastTime is less than the time of any server, and more than a number with another meaning: 1973.
+const leastTime = 1e14
+
+// asAsked is the time that is left of a grant where a reply does not say it: at least the TTL of the request.
+const asAsked = time.Duration(maxMillis) * time.Millisecond
+
 type Order string
 
 const (
@@ -115,6 +122,9 @@ func (q Acquire) Args(to []string) []string {
 }
 
 func ReadAcquire(result rueidis.RedisResult) (HoldReply, error) {
+	if us, ok := integer(result); ok && us > leastTime && us <= int64(fencing.MaxToken) {
+		return HoldReply{Status: Granted, Token: fencing.Token(us), Left: asAsked, Micros: us}, nil
+	}
 	f, h := readHold(result, []Status{
 		0: Queued, 1: Granted, 2: Refused, 3: Tombstoned, 4: Abstains, 5: Changed, 7: Rival,
 	})

@@ -82,6 +82,27 @@ func TestTimesOfAServerWhoseClockWasSet(t *testing.T) {
 	require.Zero(t, got.Holder.Remaining+got.Holder.Held)
 }
 
+// The server's time alone is a grant with that token, and 1 alone a release. Other numbers are nothing.
+func TestRepliesOfOneNumber(t *testing.T) {
+	got, err := wire.ReadAcquire(result(us))
+	require.NoError(t, err)
+	require.Equal(t, wire.Granted, got.Status)
+	require.EqualValues(t, us, got.Token)
+	require.EqualValues(t, us, got.Micros)
+	require.Greater(t, got.Left, 24*time.Hour)
+	for _, n := range []int{-us, -1, 0, 1, 7, int(fencing.MaxToken) + 1} {
+		_, err := wire.ReadAcquire(result(n))
+		require.Error(t, err, n)
+	}
+	released, err := wire.ReadRelease(result(1))
+	require.NoError(t, err)
+	require.Equal(t, wire.ReleaseReply{Was: wire.WasGranted}, released)
+	for _, n := range []int{-1, 0, 2, us} {
+		_, err := wire.ReadRelease(result(n))
+		require.Error(t, err, n)
+	}
+}
+
 func TestMalformedRepliesAboutOneHold(t *testing.T) {
 	for name, r := range map[string]rueidis.RedisResult{
 		"no list":                  result(1),

@@ -73,6 +73,9 @@ type ReleaseReply struct {
 }
 
 func ReadRelease(result rueidis.RedisResult) (ReleaseReply, error) {
+	if n, ok := integer(result); ok && n == 1 {
+		return ReleaseReply{Was: WasGranted}, nil
+	}
 	f := read(result)
 	return end(&f, ReleaseReply{
 		Was: Released(f.number(status(int64(WasWaiting)))), Micros: f.number(aTime), More: More(f.number(moreWork)),

@@ -60,6 +60,16 @@ func read(r rueidis.RedisResult) reader {
 	return reader{list: list, more: len(list) > 0, err: err}
 }
 
+// integer returns a reply that is one integer.
+func integer(r rueidis.RedisResult) (n int64, ok bool) {
+	message, err := r.ToMessage()
+	if err != nil || !message.IsInt64() {
+		return 0, false
+	}
+	n, err = message.AsInt64()
+	return n, err == nil
+}
+
 // end returns a reply of which every field must have been read, or an empty one with the error.
 func end[Reply any](r *reader, reply Reply) (Reply, error) {
 	if r.err == nil && r.more {

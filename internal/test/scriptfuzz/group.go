@@ -119,3 +119,24 @@ func isSet(runs string) bool { return runs == "none" || runs == "before" }
 func isCode(text any, code string) bool { return strings.HasPrefix(fmt.Sprint(text), code+" ") }
 
 func isPassed(text any) bool { return passed.MatchString(fmt.Sprint(text)) }
+
+// InFull returns the reply to a call with an integer as the line for which it stands: the time of a grant, or 1 of a
+// release.
+func InFull(name scripts.Name, args []string, reply any) any {
+	n, short := reply.(int64)
+	switch members, isList := reply.([]any); {
+	case name == scripts.Group && isList:
+		for i, member := range members {
+			if n, short := member.(int64); short && n == 1 {
+				members[i] = released
+			} else if short {
+				members[i] = fmt.Sprintf("1 %d %s %d", n, args[2], n)
+			}
+		}
+	case name == scripts.Acquire && short:
+		return fmt.Sprintf("1 %d %s %d", n, args[2], n)
+	case name == scripts.Release && short && n == 1:
+		return released
+	}
+	return reply
+}

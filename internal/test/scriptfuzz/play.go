@@ -207,7 +207,7 @@ func (p *Player) send(name scripts.Name, keys []string, args []any) ([]any, erro
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	fields, ok := Fields(got)
+	fields, ok := Fields(InFull(name, texts, got))
 	if ok && name == scripts.Renew {
 		fields, ok = Renewed(fields, len(args)/2-1)
 	}

@@ -91,7 +91,7 @@ func (t *Trace) Check(c Call) error {
 		part.found, part.known = part.lock.observe(c, now)
 	}
 	reply, published := c.Run()
-	got, ok := Fields(reply)
+	got, ok := Fields(InFull(name, c.Args, reply))
 	if ok && name == scripts.Renew {
 		got, ok = Renewed(got, len(c.Args)/2-1)
 	}

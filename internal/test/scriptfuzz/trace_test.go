@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -40,7 +41,10 @@ func TestTraceFindsADifference(t *testing.T) {
 
 // forgeToken changes the token of a grant.
 func forgeToken(s *testredis.Script) {
-	if reply, ok := scriptfuzz.Fields(s.Reply); ok && len(reply) > 3 && reply[0] == int64(1) {
+	if us, short := s.Reply.(int64); short && us > 1 {
+		ttl, _ := strconv.ParseInt(s.Args[2], 10, 64)
+		s.Reply = []any{int64(1), us + 1, ttl, us}
+	} else if reply, ok := scriptfuzz.Fields(s.Reply); ok && len(reply) > 3 && reply[0] == int64(1) {
 		reply[1] = reply[1].(int64) + 1
 		s.Reply = reply
 	}
