@@ -2,6 +2,7 @@
 --
 -- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
+--        and behind it 'p' if the owner in the details is '-' and nothing else, which spares looking at them,
 --        5 details; then of an adoption, which is not queued: 6 the token of the hold that it converts, 7 the secret
 --        whose hash is that hold's mark
 -- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one; or server us alone:
@@ -30,13 +31,14 @@ if refusal then return refusal end
 
 local ttl = ARGV[3] + 0
 local owner, tokens -- the name of an owner; of a shared hold how many tokens it wants
-if string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-': the hold's id
+if #order == 1 and string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-': the hold's id
   owner = string.match(details, '^%a %d+ (%w+)')
   if owner == id then owner = nil end
   tokens = string.match(details, '^%a %d+ %+(%d+)')
 end
 
 -- include: free.lua
+if #order == 2 then order = string.sub(order, 1, 1) end
 local moves, line = KEYS[2] == lock, nil
 -- include: behind.lua
 if line then return line end

@@ -279,8 +279,8 @@ func groupOf(m *Master, members []*Call) Call {
 	switch set := members[0].Set; {
 	case set == nil:
 		args[0] = strconv.Itoa(len(members) - len(proposals))
-		if order == string(wire.ByArrival) {
-			args[0] += order
+		if strings.HasPrefix(order, string(wire.ByArrival)) {
+			args[0] += string(wire.ByArrival)
 		}
 	case set.Before:
 		args[0] = "before"

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -114,11 +115,30 @@ type Adoption struct {
 }
 
 func (q Acquire) Args(to []string) []string {
-	to = append(to, q.Hold, string(q.TTL), string(q.Order), q.Details)
+	to = append(to, q.Hold, string(q.TTL), q.orderArg(), q.Details)
 	if q.Adopts.Token > 0 {
 		to = append(to, tokenArg(q.Adopts.Token), q.Adopts.Secret)
 	}
 	return to
+}
+
+// orderArg returns the order, and behind it "p" if the hold is its own owner, and neither shared nor a conversion.
+func (q Acquire) orderArg() string {
+	const mode = len("w ")
+	if len(q.Details) < mode {
+		return string(q.Order)
+	}
+	if _, owner, _ := strings.Cut(q.Details[mode:], " "); !strings.HasPrefix(owner, "- ") {
+		return string(q.Order)
+	}
+	switch q.Order {
+	case NoQueue:
+		return "0p"
+	case ByArrival:
+		return "ap"
+	default:
+		return "hp"
+	}
 }
 
 func ReadAcquire(result rueidis.RedisResult) (HoldReply, error) {

@@ -54,6 +54,14 @@ func TestArguments(t *testing.T) {
 	require.Equal(t, []string{"h", "40000", "h", "d"}, wire.Acquire{
 		Hold: "h", TTL: "40000", Order: wire.ByHold, Details: "d",
 	}.Args(nil))
+	for details, want := range map[string]string{
+		"w 3000 - pc meta": "p", "r 3000 - pc meta": "p", "w 3000 o pc - meta": "", "w 3000 +9 pc - ": "",
+		"w 3000 -^h pc - ": "", "w": "", "": "",
+	} {
+		for _, order := range []wire.Order{wire.NoQueue, wire.ByArrival, wire.ByHold} {
+			require.Equal(t, string(order)+want, wire.Acquire{Order: order, Details: details}.Args(nil)[2], details)
+		}
+	}
 	require.Equal(t, []string{"h", "7"}, wire.Yield{Hold: "h", Token: 7}.Args(nil))
 	mark := wire.MarkOf("s")
 	require.Equal(t, "a0f1490a20d0211c997b44bc357e1972deab8ae3", mark)

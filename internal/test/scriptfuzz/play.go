@@ -367,7 +367,7 @@ func (p *Player) arguments(s step) []any {
 	id, h := holdID(s.Hold), s.asHold()
 	switch scripts.Name(s.Do) {
 	case scripts.Acquire:
-		args := []any{id, s.TTL, s.Order, h.details()}
+		args := []any{id, s.TTL, s.Order + h.plain(), h.details()}
 		if s.Adopts {
 			args = append(args, p.token(s, s.Of), s.secret())
 		}

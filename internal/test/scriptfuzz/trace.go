@@ -400,7 +400,7 @@ func (l *tracedLock) call(one *part) any {
 	case scripts.Acquire:
 		r := readHold(args[0], args[3])
 		r.adopts = len(args) > 4
-		return m.acquire(r, n(1), args[2], n(4), strings.Join(args[min(5, len(args)):], ""))
+		return m.acquire(r, n(1), strings.TrimSuffix(args[2], r.plain()), n(4), strings.Join(args[min(5, len(args)):], ""))
 	case scripts.Join:
 		r := readHold(args[0], args[4])
 		r.owner = args[1]
