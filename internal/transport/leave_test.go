@@ -16,10 +16,19 @@ import (
 )
 
 // leaving returns a client as rwlock.Dial makes it.
-func leaving(t *testing.T, link *testredis.Link) rueidis.Client {
-	client := expect.NoError(transport.Dial(transport.Tuned(link.Option()))).In(t)
+func leaving(t *testing.T, link *testredis.Link) rueidis.Client { return leavingWith(t, link.Option()) }
+
+func leavingWith(t *testing.T, option rueidis.ClientOption) rueidis.Client {
+	client := expect.NoError(transport.Dial(transport.Tuned(option))).In(t)
 	t.Cleanup(client.Close)
 	return client
+}
+
+// leavingRESP2 is leaving with RESP2: the client then has a second connection for each that gets messages.
+func leavingRESP2(t *testing.T, link *testredis.Link) rueidis.Client {
+	option := link.Option()
+	option.AlwaysRESP2 = true
+	return leavingWith(t, option)
 }
 
 // The address may lead to another server by then. A replica that stays one is dialled with a backoff.
@@ -120,12 +129,17 @@ func TestAMessageOfAnEarlierConnectionTellsNothingOfTheClock(t *testing.T) {
 // Each locker has a connection for messages. A locker that replaced its own because another one has dialled would make
 // that one do the same.
 func TestLockersOfOneClientLeaveEachOthersConnections(t *testing.T) {
-	inBedOf(t, leaving, func(t *testing.T, b *bed) {
-		b.mustDo()
-		other := newBed(t, b.own)
-		b.Listen("")
-		other.Listen("")
-		time.Sleep(time.Minute)
-		require.EqualValues(t, 3, b.Dials(), "one for calls, and one for the messages of each")
-	})
+	for _, c := range []struct {
+		client func(*testing.T, *testredis.Link) rueidis.Client
+		dials  int // one for calls, and those for the messages of each
+	}{{leaving, 3}, {leavingRESP2, 5}} {
+		inBedOf(t, c.client, func(t *testing.T, b *bed) {
+			b.mustDo()
+			other := newBed(t, b.own)
+			b.Listen("")
+			other.Listen("")
+			time.Sleep(time.Minute)
+			require.EqualValues(t, c.dials, b.Dials())
+		})
+	}
 }

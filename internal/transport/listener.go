@@ -86,13 +86,8 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 		return false
 	}
 	before := l.m.OtherDials()
-	c, giveBack := l.dedicate(ctx, sub.client)
-	if c == nil {
-		return false
-	}
-	defer l.drop(ctx, c, giveBack)
 	taken := make(chan struct{}, 1)
-	broken := c.SetPubSubHooks(rueidis.PubSubHooks{
+	c := l.dedicate(ctx, sub.client, rueidis.PubSubHooks{
 		OnMessage: func(msg rueidis.PubSubMessage) { l.m.cfg.OnMessage(l.m, sub.from, msg.Message) },
 		OnSubscription: func(s rueidis.PubSubSubscription) {
 			if s.Kind == "sunsubscribe" { // the slot of the channel has moved to another node
@@ -103,7 +98,11 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 			}
 		},
 	})
-	process, ok := l.subscribe(ctx, c, sub, failed, broken)
+	if c == nil {
+		return false
+	}
+	defer l.drop(ctx, c)
+	process, ok := l.subscribe(ctx, c.client, sub, failed, c.broken)
 	if !ok {
 		return false
 	}
@@ -111,7 +110,7 @@ func (l *listener) listen(ctx context.Context, failed failures) (stood bool) {
 	now := l.m.cfg.Clock.Now().Mono
 	l.state.Store(&subscriptionState{route: sub.route, at: sub.at, process: process, dials: before, since: now})
 	l.m.cfg.OnListen(l.m, sub.from)
-	l.stand(ctx, sub, before, broken, taken)
+	l.stand(ctx, sub, before, c.broken, taken)
 	return true
 }
 
@@ -229,12 +228,12 @@ func (l *listener) subscribeFailed(err error) {
 const dialGrace = time.Second
 
 // drop closes the connection, which waits for the answers to its commands, and gives it back.
-func (l *listener) drop(ctx context.Context, c rueidis.DedicatedClient, giveBack func()) {
+func (l *listener) drop(ctx context.Context, c *dedicated) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		c.Close() // a kept connection is cleaned up first, by commands that the locks' user may not run
-		giveBack()
+		c.client.Close() // a kept connection is cleaned up first, by commands that the locks' user may not run
+		c.giveBack()
 	}()
 	select {
 	case <-closed:
@@ -249,39 +248,39 @@ func (l *listener) drop(ctx context.Context, c rueidis.DedicatedClient, giveBack
 	}
 }
 
-// dedicate waits for a connection, but not past ctx for a connection that another caller has: a client's pool may have
-// a size of one. The goroutine that keeps waiting then ends when that connection is given back, or when the client is
-// closed.
-func (l *listener) dedicate(
-	ctx context.Context, from rueidis.Client,
-) (c rueidis.DedicatedClient, giveBack func()) {
-	type connection struct {
-		client   rueidis.DedicatedClient
-		giveBack func()
-	}
-	got := make(chan connection, 1)
+// dedicated is a connection for messages.
+type dedicated struct {
+	client   rueidis.DedicatedClient
+	giveBack func()
+	broken   <-chan error
+}
+
+// dedicate waits for a connection with these hooks, but not past ctx for a connection that another caller has: a
+// client's pool may have a size of one. The goroutine that keeps waiting then ends when that connection is given back,
+// or when the client is closed.
+func (l *listener) dedicate(ctx context.Context, from rueidis.Client, hooks rueidis.PubSubHooks) *dedicated {
+	got := make(chan *dedicated, 1)
 	go func() {
-		var c connection
+		c := new(dedicated)
 		l.m.ForMessages(func() { c.client, c.giveBack = from.Dedicate() })
+		// With RESP2 the client opens a second connection here, since the first one cannot subscribe beside commands.
+		l.m.ForMessages(func() { c.broken = c.client.SetPubSubHooks(hooks) })
 		got <- c
 	}()
 	select {
 	case c := <-got:
-		return c.client, c.giveBack
+		return c
 	case <-ctx.Done():
 	}
 	grace := time.NewTimer(dialGrace)
 	defer grace.Stop()
 	select {
 	case c := <-got:
-		l.drop(ctx, c.client, c.giveBack)
+		l.drop(ctx, c)
 	case <-grace.C:
-		go func() {
-			c := <-got
-			l.drop(ctx, c.client, c.giveBack)
-		}()
+		go func() { l.drop(ctx, <-got) }()
 	}
-	return nil, nil
+	return nil
 }
 
 // subscription is one way for messages to reach this process.
