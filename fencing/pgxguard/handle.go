@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/seed74116694/fencelock/fencing/sqlguard"
-	"github.com/seed74116694/fencelock/internal/ctxend"
 )
 
 // Tx runs statements: a pgx.Tx, *pgx.Conn, *pgxpool.Conn or *pgxpool.Pool.
@@ -117,11 +116,28 @@ func (t *transaction) abort() {
 func (t *transaction) unwatch() bool {
 	if !t.unwatched {
 		t.unwatched = true
-		if !ctxend.Stop(t.stopWatching) {
+		if !stopped(t.stopWatching) {
 			<-t.aborted
 		}
 	}
 	return !t.aborting.Load()
+}
+
+// stopped calls the function of context.AfterFunc, and returns its result. The contexts of some web frameworks panic
+// once their request is over, and package context asks them after it has stopped the call. Package ctxend of the root
+// module does the same, but this module imports nothing internal: it may be built with a later root module.
+func stopped(stop func() bool) (before bool) {
+	defer func() { _ = recover() }()
+	before = true
+	return stop()
+}
+
+// guarded has no value where that of such a context panics.
+type guarded struct{ context.Context }
+
+func (g guarded) Value(key any) (value any) {
+	defer func() { _ = recover() }()
+	return g.Context.Value(key)
 }
 
 // worked is the transaction that the work gets. A Commit or Rollback by the work gives the connection back to its pool,
@@ -190,7 +206,7 @@ const rollbackLimit = 5 * time.Second
 
 func (t *transaction) Rollback(ctx context.Context) error {
 	t.unwatch()
-	ctx, cancel := context.WithTimeout(ctxend.Guarded(context.WithoutCancel(ctx)), rollbackLimit)
+	ctx, cancel := context.WithTimeout(guarded{context.WithoutCancel(ctx)}, rollbackLimit)
 	defer cancel()
 	return t.tx.Rollback(ctx)
 }
