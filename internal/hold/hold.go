@@ -454,8 +454,8 @@ type Outrun struct{ By fencing.Token }
 
 func (o *Outrun) Error() string { return fmt.Sprint("its counter is ahead of its clock by ", o.By) }
 
-// outruns returns the Outrun of a master, or nil. The first regain sets its counter back to the token of the hold,
-// which is smaller. So a hold that is held is renewed at once.
+// outruns returns the Outrun of a master, or nil. The regain that follows a renewal sets that counter back, to 1 s
+// ahead of the master's clock. So a hold that is held is renewed at once.
 func (h *Hold) outruns(now *Now, master int) error {
 	vote := h.ballot.Vote(master)
 	if vote.State != ballot.Granted || vote.Token <= h.Token() {
