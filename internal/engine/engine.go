@@ -280,7 +280,8 @@ func (e *Engine) suspended(now clock.Instant) {
 
 // Close fails every waiter, releases every lease, waits at most the release timeout for the masters to confirm and at
 // most as long again for the hooks, and returns when no goroutine of the engine is left. A second call returns no
-// earlier. Close may be called from a hook. It waits for a dial that is under way even beyond that timeout.
+// earlier. Close may be called from a hook. It ends the dials of a client from transport.Dial, and waits for those of
+// another client even beyond that timeout.
 func (e *Engine) Close() {
 	if e.registry.close() {
 		e.shutDown()
