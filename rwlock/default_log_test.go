@@ -165,3 +165,23 @@ func TestOneLineAServerAndMinute(t *testing.T) {
 		})
 	}
 }
+
+// A server has one line for its leases and its waiters, so each says what to do.
+func TestALineAboutRenewalsHasAdvice(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		var book testkit.Log
+		held := w.Process(book.Option()).Take("n", rwlock.Write)
+		w.Mini.Miniredis().SetError("OOM command not allowed when used memory > 'maxmemory'.")
+		w.Pass(w.TTL / 2)
+		lines := book.Records("server does not renew leases")
+		require.Len(w, lines, 1)
+		var advice string
+		lines[0].Attrs(func(a slog.Attr) bool {
+			advice = a.Value.String()
+			return a.Key != "advice"
+		})
+		require.Contains(w, advice, "raise maxmemory")
+		w.Mini.Miniredis().SetError("")
+		w.Release(held)
+	})
+}

@@ -348,9 +348,8 @@ func (h *driver) logFailures(err error) {
 		if !line {
 			continue
 		}
-		h.e.observers.warn("server does not renew leases; retrying until their deadlines",
-			slog.String("master", server.Addr()), slog.Int("leases", h.e.registry.countOn(server, h.e.clock.Now())),
-			slog.String("lock", h.name), slog.Any("error", cause.Err))
+		h.e.observers.warnOfServer("server does not renew leases; retrying until their deadlines", server, cause.Err,
+			slog.Int("leases", h.e.registry.countOn(server, h.e.clock.Now())), slog.String("lock", h.name))
 	}
 }
 

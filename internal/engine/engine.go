@@ -140,8 +140,7 @@ func (e *Engine) connect() {
 			e.waiters[m.Index].report(n, err, e.cfg.NodeTimeout)
 		},
 		OnSeparated: func(n *transport.Node, refusal error) {
-			e.observers.warn("server refuses calls with several locks; sending them one by one",
-				slog.String("master", n.Addr()), slog.Any("error", refusal))
+			e.observers.warnOfServer("server refuses calls with several locks; sending them one by one", n, refusal)
 		},
 	}
 	// A single master cannot abstain, because no other master could decide. Its clock is its token floor instead.

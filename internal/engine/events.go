@@ -11,6 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/events"
 	"github.com/seed74116694/fencelock/internal/outage"
+	"github.com/seed74116694/fencelock/internal/transport"
 )
 
 // Event describes an acquisition or a lease at the time of the event.
@@ -75,6 +76,16 @@ func (o *observers) warn(message string, attributes ...slog.Attr) {
 	if o.logger.Handler() != slog.DiscardHandler {
 		o.relay.Offer(func() { o.logger.LogAttrs(context.Background(), slog.LevelWarn, message, attributes...) })
 	}
+}
+
+// warnOfServer logs the failure of a server, and what an operator does about it if that is known.
+func (o *observers) warnOfServer(message string, n *transport.Node, cause error, more ...slog.Attr) {
+	attributes := append([]slog.Attr{slog.String("master", n.Addr())}, more...)
+	attributes = append(attributes, slog.Any("error", cause))
+	if cure := transport.Cure(cause); cure != "" {
+		attributes = append(attributes, slog.String("advice", cure))
+	}
+	o.warn(message, attributes...)
 }
 
 func (o *observers) info(message string, attributes ...slog.Attr) {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -182,8 +181,7 @@ func (e *Engine) onMoved(m *transport.Master) {
 // interval.
 func (e *Engine) onSubscribeFailed(m *transport.Master, n *transport.Node, err error) {
 	observers := &e.observers
-	observers.warn("pub/sub unavailable; waiters poll, which costs more and takes longer",
-		slog.String("master", n.Addr()), slog.Any("error", err))
+	observers.warnOfServer("pub/sub unavailable; waiters poll, which costs more and takes longer", n, err)
 	if hook := observers.hooks.NoMessages; hook != nil {
 		observers.relay.Offer(func() { hook(n.Addr(), err) })
 	}

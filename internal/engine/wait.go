@@ -406,11 +406,7 @@ func (w *waitSets) report(n *transport.Node, cause error, lasted time.Duration) 
 		cause = unsent.Cause
 	}
 	if line {
-		attributes := []slog.Attr{slog.String("master", n.Addr()), slog.Any("error", cause)}
-		if cure := transport.Cure(cause); cure != "" {
-			attributes = append(attributes, slog.String("advice", cure))
-		}
-		w.e.observers.warn(message, attributes...)
+		w.e.observers.warnOfServer(message, n, cause)
 	}
 	if hook := w.e.observers.hooks.Of[OnUnreachable]; hook != nil {
 		w.e.tasks.spawn(func() { w.reportUnreachable(n, hook, cause) }) // the caller may hold a lease's mutex

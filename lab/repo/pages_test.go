@@ -184,7 +184,7 @@ func logged(t *testing.T, text []byte) (all []string) {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			f, ok := n.Fun.(*ast.SelectorExpr)
-			if ok && len(n.Args) > 1 && slices.Contains([]string{"warn", "info", "Warn", "Info"}, f.Sel.Name) {
+			if ok && len(n.Args) > 1 && slices.Contains([]string{"warn", "warnOfServer", "info", "Warn", "Info"}, f.Sel.Name) {
 				add(n.Args[0])
 			}
 		case *ast.AssignStmt:
