@@ -52,7 +52,8 @@
 // Package hold has the states, what leads from one to the next, and what follows, as one table. A driver takes an event
 // to its hold by step, under the mutex of the lease, and apply carries out what follows. driver.current is the one
 // place that knows whether an answer or a message counts: it names one hold id, that of the current hold, which is not
-// over.
+// over. The exception is inherit: the release of a former hold is answered that an operator broke it, and the current
+// hold ends.
 //
 // A lease stands on one hold. Its end is the end of that hold. A conversion acquires a second hold, which has an end of
 // its own until the exchange: then the lease stands on the second one, keeps its subscribers, and the first one is

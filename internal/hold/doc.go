@@ -41,7 +41,7 @@
 //
 // # What holds
 //
-//   - Every way out of Asking and Held sends a release to each master that may have the hold, but for ByHeir.
+//   - Every way to Ended and Failed sends a release to each master that may have the hold, but for ByHeir.
 //   - Until is never later than a quorum of the votes with the token is trusted. Only a grant or a renewal moves it
 //     forward, from the time that its request left.
 //   - After the end nothing follows from any event.
