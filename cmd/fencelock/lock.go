@@ -46,7 +46,8 @@ Without a command one lock is held until standard input ends, with a line of JSO
 
 The command runs without a shell, in a process group of its own, and gets the signals that fencelock gets. If the lock
 cannot be renewed, the group gets SIGTERM when a third of the TTL is left, and SIGKILL before the servers may let the
-next holder in. After "fencelock break" it gets SIGTERM at once, and if the lock is lost already, SIGKILL at once.
+next holder in. A "fencelock break" is heard of by the next renewal: then the group gets SIGTERM. If the lock is lost
+already, it gets SIGKILL at once.
 FENCELOCK_NAME, FENCELOCK_TOKEN and FENCELOCK_OWNER are in the environment of the command; of several locks,
 FENCELOCK_NAME_1 and so on. A "fencelock lock" inside it for one of these locks joins it.
 
