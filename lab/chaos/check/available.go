@@ -8,12 +8,12 @@ import (
 	"github.com/seed74116694/fencelock/lab/chaos/history"
 )
 
-// Available finds acquisitions that got no quorum although a quorum of masters was in reach: no fault had struck
-// these, nor the process or its links to them, since some time before the call. An acquisition with little time is not
-// judged: on a busy machine an answer takes some. It had little time, too, for a lock that was held until shortly
-// before its end: masters that grant it at once may mint different tokens, and one more call makes them equal. Nor is
-// one of several locks, which may have had little time for the last of them, nor a conversion, for its readers. That masters belong to different sets, or
-// cannot be used, is an answer: no option of a section is wrong by itself.
+// Available finds acquisitions that got no quorum although a quorum of masters was in reach: no fault had struck these,
+// nor the process or its links to them, since some time before the call. An acquisition with little time is not judged:
+// on a busy machine an answer takes some. It had little time, too, for a lock that was held until shortly before its
+// end: masters that grant it at once may mint different tokens, and one more call makes them equal. Nor is one of
+// several locks, which may have had little time for the last of them, nor a conversion, for its readers. That masters
+// belong to different sets, or cannot be used, is an answer: no option of a section is wrong by itself.
 func Available(h *history.History, slack Slack) (found []Violation, judged int) {
 	for _, f := range h.Failures {
 		late := f.Ended - int64(slack.Answer)
