@@ -462,7 +462,9 @@ func TestABreakThatAFailoverLoses(t *testing.T) {
 				for lease.Err() == nil {
 					_ = lease.Renew(ctx) // no renewal is due
 				}
-				return lease.Err()
+				err := lease.Err()
+				_ = lease.Release(ctx) // until then its lock is kept
+				return err
 			})
 			breakUntilGone(w, op, "n", hold)
 			require.Error(t, hears.Result())

@@ -264,14 +264,16 @@ func foundLongAgo(masters []commander, clients []rueidis.Client, opts []rwlock.O
 	}
 }
 
-// fieldsOf returns the numbers of a reply, a list or a line, in the form in which a server sends it.
+// fieldsOf returns the numbers of a reply, a list or a line, in the form in which a server sends it. A line may have a
+// number with zeros before it.
 func fieldsOf(reply string) (fields []string) {
 	kind, content, _ := strings.Cut(reply, "\r\n")
+	all := strings.Split(content, "\r\n")
 	if strings.HasPrefix(kind, "$") {
-		return strings.Fields(content)
+		all = strings.Fields(content)
 	}
-	for field := range strings.SplitSeq(content, "\r\n") {
-		fields = append(fields, strings.TrimPrefix(field, ":"))
+	for _, field := range all {
+		fields = append(fields, strings.TrimLeft(strings.TrimPrefix(field, ":"), "0"))
 	}
 	return fields
 }
