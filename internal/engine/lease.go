@@ -419,9 +419,11 @@ func (d *doneState) fire(err error, mu *guard) {
 // guard is the mutex of a lease. The end of a context, say, runs the user's code: such a call is deferred until the
 // mutex is unlocked.
 type guard struct {
-	sync.Mutex           // the comments of functions that are called under it say "under mu"
-	deferred   *deferred // in the order of deferral
+	mu       sync.Mutex // the comments of functions that are called under it say "under mu"
+	deferred *deferred  // in the order of deferral
 }
+
+func (g *guard) Lock() { g.mu.Lock() }
 
 // deferred is one deferred call. A list takes 16 bytes less of every lease than a slice, and is seldom long.
 type deferred struct {
@@ -434,7 +436,7 @@ type deferred struct {
 func (g *guard) Unlock() {
 	d := g.deferred
 	g.deferred = nil
-	g.Mutex.Unlock()
+	g.mu.Unlock()
 	if d != nil {
 		d.runAll()
 	}
@@ -444,7 +446,7 @@ func (g *guard) Unlock() {
 func (g *guard) unlock() (run func()) {
 	d := g.deferred
 	g.deferred = nil
-	g.Mutex.Unlock()
+	g.mu.Unlock()
 	return d.runAll
 }
 
