@@ -95,8 +95,9 @@ for i = 1, (#ARGV - 3) / 2 do
         local parts = call('HMGET', lock, 'd', 'e')
         local details = (parts[1] or '') .. (flag % 2 == 1 and parts[2] or '')
         details = string.gsub(details, '^(%a %d+ [^ #]+)%S*', mark)
-        flag = flag - flag % 2 + (#details > 64 and 1 or 0)
-        call('HSET', lock, 'd', cut(details, 1, 64), 'e', cut(details, 65))
+        local d, e = cut(details, 1, 64), #details > 64 and cut(details, 65)
+        flag = flag - flag % 2 + (e and 1 or 0)
+        call('HSET', lock, 'd', d, e and 'e' or 'd', e or d)
       end
       if flag > 9 then flag = string.format('%x', flag) end
       if since then
