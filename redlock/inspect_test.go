@@ -240,7 +240,7 @@ func TestMovedMasterHasNoVote(t *testing.T) {
 	alone.CutOff(1)
 	lease := expect.NoError(old.Lock(w.Soon(time.Minute), "x", rwlock.WithoutRenewal())).In(t)
 	nobodyBeside(w, lease, next, untuned, alone)
-	_, err := next.TryLock(w.Soon(time.Second), "x")
+	_, err := next.TryLock(w.Soon(10*time.Second), "x")
 	require.ErrorIs(t, err, rwlock.ErrNoQuorum)
 	require.ErrorContains(t, testkit.As[*rwlock.AbstainError](t, err), "is another server than the one at")
 }
