@@ -182,3 +182,26 @@ func TestABrokenHoldWithoutAHolderIsNotKept(t *testing.T) {
 		})
 	}
 }
+
+// A waiter is handed the lock and the message is lost. If an operator breaks the hold then, the waiter gives it back as
+// soon as a refresh has told it.
+func TestABrokenGrantThatItsWaiterHasNotHeardOfIsNotKept(t *testing.T) {
+	onOneAndThree(t, func(w *world) {
+		operator, p := warm(w), warm(w)
+		lease := warm(w).Take("x", rwlock.Write)
+		waiter := p.Queue("x", rwlock.Write)
+		w.Pass(100 * time.Millisecond) // it is listening now
+		for _, link := range p.Links {
+			link.DropPushes(func([]string) bool { return true })
+		}
+		w.Release(lease)
+		w.Settle()
+		holds := w.Inspect("x").Holders
+		require.Len(w, holds, 1)
+		begun := time.Now()
+		require.NoError(w, operator.Break(w.Ctx, "x", holds[0].Hold, "not heard"))
+		require.ErrorContains(w, testkit.As[*rwlock.BrokenError](w, waiter.Result()), "not heard")
+		w.Release(expect.NoError(operator.Lock(w.Ctx, "x")).In(w))
+		require.Less(w, time.Since(begun), 2*time.Second, "sooner than the end of the hand-off, 3 s")
+	})
+}

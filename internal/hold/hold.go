@@ -292,6 +292,9 @@ func (h *Hold) remind(e *Event, do []Effect) []Effect {
 func (h *Hold) answered(now *Now, e *Event, do []Effect) []Effect {
 	votes := h.ballot.Votes()
 	vote := &votes[e.Master]
+	if e.By != nil {
+		e.Answer.Status = ballot.IsQueued // no refusal: the master keeps the hold until it is given back
+	}
 	if vote.Unknown && e.Answer.Status == ballot.IsGranted && now.World.Confirms {
 		// The previous request may have been granted, or handed the lock. This one has written nothing, so neither its
 		// answer nor the WAIT behind it covers that write. The grant is confirmed like one that a message reported.
