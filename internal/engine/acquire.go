@@ -11,6 +11,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/crowd"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -94,7 +95,7 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 		return a.refuse(Closed, ErrClosed)
 	}
 	if a.entry == Wait {
-		a.crowded = e.crowds.asking.Add(1) > nearMost
+		a.crowded = e.crowds.Asking.Add(1) > crowd.Near
 	}
 	// Read before the request is sent, for add to compare: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
@@ -140,13 +141,13 @@ func (a *acquisition) run(ctx context.Context) error {
 		return refused
 	}
 	e, returned := a.hold.e, false
-	a.alone = e.contentions.any.Load() && e.contentions.lately(a.hold.name, a.hold.begun)
+	a.alone = e.contentions.Any.Load() && e.contentions.Lately(a.hold.name, a.hold.begun)
 	defer func() {
 		if !returned {
 			a.abandon()
 		}
 	}()
-	if a.crowded && e.crowds.keepBack(a) {
+	if a.crowded && a.isKeptBack() {
 		// Whoever leaves the crowd asks for it.
 	} else if len(e.masters) == 1 && !e.replicated && !e.releases[0].leaving.any(a.hold.key) { // else behind that
 		a.askDirectly(ctx, e.masters[0])
@@ -157,6 +158,26 @@ func (a *acquisition) run(ctx context.Context) error {
 	await(ctx, a)
 	returned = true
 	return a.outcome()
+}
+
+// seat is the place of an acquisition in the crowd for its lock.
+type seat = crowd.Seat[*acquisition]
+
+// isKeptBack counts the acquisition for its lock, and reports whether it waits for its turn to ask.
+func (a *acquisition) isKeptBack() bool {
+	h := a.hold
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.asking == nil {
+		return false
+	}
+	var asks bool
+	if a.seat, asks = h.e.crowds.Take(h.name, a); asks {
+		return false
+	}
+	a.asked = make(chan struct{}, 1)
+	a.waits()
+	return true
 }
 
 // describe updates the details that masters get of the hold. They are made once for all masters and all requests,
@@ -366,7 +387,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	}
 	if reply.Holder != nil && reply.Holder.Hold != a.former && e.By == nil {
 		a.holder = reply.Holder
-		h.e.contentions.add(h.name, 0, sent.Mono)
+		h.e.contentions.Add(h.name, 0, sent.Mono)
 	}
 	// A join takes the mode of the hold that it joins: a read inside the owner's own write lock counts on the write
 	// hold.

@@ -15,8 +15,6 @@
 //	handoff.go     voter, a master as one hold sees it: what its replies and messages mean
 //	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer; how
 //	               an acquisition begins to wait, and ends without a lease
-//	crowds.go      crowds, the acquisitions that wait in this process for their turn to ask; contentions, the locks
-//	               for which some have waited lately
 //	giving.go      giving, every release of a hold, with the count of the answers
 //	retry.go       release, its part on one master; those that failed, and those of a crowd, in a releaseQueue for each
 //	               server; leaving, the releases for which a single attempt of this process may be refused
@@ -28,9 +26,9 @@
 // Packages that can be read and tested alone are below it: hold (the life of one hold; begin there), ballot (decides
 // one hold from the votes of its masters), schedule (when the waiters for a lock ask a master), masterset (whether the
 // masters are one usable set), wire (keys, arguments, replies and messages of the scripts), transport (script calls,
-// messages, and everything that concerns rueidis), outage (which servers fail, and when each is reported next), clock
-// (every deadline), timerqueue (every timer of an engine, on one goroutine) and events (runs the user's loggers and
-// hooks, on a goroutine that nothing depends on).
+// messages, and everything that concerns rueidis), crowd (which acquisitions wait in this process for their turn to
+// ask), outage (which servers fail, and when each is reported next), clock (every deadline), timerqueue (every timer of
+// an engine, on one goroutine) and events (runs the user's loggers and hooks, on a goroutine that nothing depends on).
 //
 // # Goroutines and lock order
 //

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
+	"github.com/seed74116694/fencelock/internal/crowd"
 	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/outage"
@@ -64,8 +65,8 @@ type Engine struct {
 	restarts       restarts
 	registry       registry
 	waiters        []*waitSets // of each master
-	crowds         crowds
-	contentions    contentions
+	crowds         crowd.Crowds[*acquisition]
+	contentions    crowd.Contentions
 	wakeUps        atomic.Uint64    // how often all waiters of a master were made to ask
 	releases       []*releaseQueues // of each master
 	renewalOutages outage.Set       // of the servers that do not renew leases

@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"time"
-
-	"github.com/seed74116694/fencelock/internal/clock"
-)
+import "time"
 
 // Leaving has the releases of an engine on one master that no caller waits for.
 type Leaving struct{ leaving }
@@ -50,40 +46,3 @@ func (e *Engine) AddBesideRepeat(name, hold string, ttl time.Duration) (waited b
 	q.add(r)
 	return waited
 }
-
-// Crowd has the acquisitions of an engine for one lock.
-type Crowd struct {
-	e       *Engine
-	numbers map[*acquisition]int
-}
-
-// NewCrowd returns an empty crowd.
-func NewCrowd() *Crowd { return &Crowd{&Engine{clock: clock.System()}, make(map[*acquisition]int)} }
-
-// Join adds an acquisition, and returns what ends it, and whether it may ask at once; that returns the next one, or -1.
-func (c *Crowd) Join() (leave func() (next int), asks bool) {
-	l := new(Lease)
-	h := l.begin()
-	h.e, h.terms = c.e, new(Terms)
-	a := &acquisition{hold: h}
-	h.asking = a
-	c.numbers[a] = len(c.numbers)
-	return func() int {
-		if next := c.e.crowds.leave(a); next != nil {
-			return c.numbers[next]
-		}
-		return -1
-	}, !c.e.crowds.keepBack(a)
-}
-
-// Locks is how many locks have a crowd.
-func (c *Crowd) Locks() int { return len(c.e.crowds.locks) }
-
-// Contentions has the locks that a process has waited for lately.
-type Contentions struct{ contentions }
-
-func (c *Contentions) Add(lock string, waiting int, now time.Duration) { c.add(lock, waiting, now) }
-
-func (c *Contentions) Lately(lock string, now time.Duration) bool { return c.lately(lock, now) }
-
-func (c *Contentions) Len() int { return len(c.locks) }

@@ -70,7 +70,7 @@ func (a *acquisition) waits() {
 	if h := a.hold; !a.waiting {
 		a.waiting, h.contended = true, true
 		h.e.counters.waiting.Add(1)
-		h.e.contentions.add(h.name, +1, h.e.clock.Now().Mono)
+		h.e.contentions.Add(h.name, +1, h.e.clock.Now().Mono)
 		h.e.observers.offer(OnWaiting, h, nil, 0)
 	}
 }
@@ -85,7 +85,7 @@ func (a *acquisition) leave() {
 	e := a.hold.e
 	if a.waiting {
 		e.counters.waiting.Add(-1)
-		e.contentions.add(a.hold.name, -1, e.clock.Now().Mono)
+		e.contentions.Add(a.hold.name, -1, e.clock.Now().Mono)
 	}
 	if a.queued {
 		for _, w := range e.waiters {
@@ -93,10 +93,10 @@ func (a *acquisition) leave() {
 		}
 	}
 	if a.entry == Wait {
-		e.crowds.asking.Add(-1)
+		e.crowds.Asking.Add(-1)
 	}
 	if a.seat != nil {
-		if next := e.crowds.leave(a); next != nil {
+		if next, is := e.crowds.Leave(a.seat); is {
 			a.hold.lease.mu.afterUnlock(next.askAll)
 		}
 	}

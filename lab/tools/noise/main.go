@@ -35,7 +35,7 @@ import (
 // packages are the folders of the root module that get points.
 var packages = []string{
 	"rwlock", "reentrant", "internal/engine", "internal/localqueue", "internal/transport", "internal/events",
-	"internal/timerqueue", "internal/ballot", "internal/ctxend", "internal/masterset",
+	"internal/timerqueue", "internal/ballot", "internal/ctxend", "internal/masterset", "internal/crowd",
 }
 
 func main() {

@@ -77,6 +77,7 @@ func TestPackages(t *testing.T) {
 		"internal/timerqueue": {mutex, channel, callback},
 		"internal/ballot":     {callback}, // pure
 		"internal/ctxend":     {mutex, callback},
+		"internal/crowd":      {mutex},
 		"internal/masterset":  {mutex, channel, callback},
 	}
 	for _, r := range reports {

@@ -1,4 +1,4 @@
-package engine_test
+package crowd_test
 
 import (
 	"strconv"
@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/crowd"
 )
 
 // A lock is contended while one waits for it, and for a while after that or after a refusal.
 func TestALockIsContendedForAWhile(t *testing.T) {
-	var c engine.Contentions
+	var c crowd.Contentions
 	require.False(t, c.Lately("n", 0))
 	c.Add("n", +1, time.Second)
 	c.Add("n", +1, 2*time.Second)
@@ -29,7 +29,7 @@ func TestALockIsContendedForAWhile(t *testing.T) {
 
 // What was contended once is forgotten with other locks that are.
 func TestLocksThatWereContendedAreForgotten(t *testing.T) {
-	var c engine.Contentions
+	var c crowd.Contentions
 	c.Add("stays", +1, 0)
 	for i := range 10_000 {
 		c.Add(strconv.Itoa(i), 0, time.Duration(i)*time.Second)
