@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -14,6 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/crowd"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/tokens"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -26,7 +26,7 @@ type acquisition struct {
 	converts string        // the hold that is converted to this one, or ""
 	adopts   wire.Adoption // of that hold, if another process has detached it
 	claimed  fencing.Token // of the hold that a Join is for, or 0
-	began    time.Duration // the time in the ids of its holds: the start of the first attempt; see followClocks
+	began    time.Duration // the time in the ids of its holds: the start of the first attempt; see tokens.Floor.Ahead
 	route    wire.Route    // how messages about the hold reach this process
 	detail   string        // what a master stores of the hold unchanged
 	proposal int64         // the token floor for the requests of the current hold
@@ -61,7 +61,7 @@ func newAcquisition(ctx context.Context, e *Engine, h *driver, r Request) *acqui
 	h.id, h.key = e.keys.NewHold(id[:], r.Name)
 	observed := e.observers.ofHolds
 	if r.Owner != "" || r.Block > 0 || r.Terms.MinHold > 0 || r.Terms.MaxHold > 0 || observed {
-		shared := sharedHold{block: e.tokens.budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
+		shared := sharedHold{block: e.tokens.Budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
 		h.need().owner, h.extra.shared = r.Owner, shared
 		if observed {
 			h.extra.ctx = context.WithoutCancel(ctx)
@@ -89,7 +89,10 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 		return a.refuse(InvalidMasters, err)
 	}
 	if len(e.masters) > 1 { // one master queues by arrival
-		a.followClocks() // only now are the clocks known to a new process
+		if ahead := e.tokens.Ahead(); ahead != 0 { // only now are the clocks known to a new process
+			a.began += ahead
+			a.hold.id = newULID(a.began)
+		}
 	}
 	if !e.registry.add(a.hold) {
 		return a.refuse(Closed, ErrClosed)
@@ -100,32 +103,6 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 	// Read before the request is sent, for add to compare: a later subscription may have missed the grant.
 	a.wakeUps = e.wakeUps.Load()
 	return nil
-}
-
-// followClocks gives the hold an id with the time of the masters' clocks. Several masters queue by these ids, so a
-// client whose own clock is a minute ahead would wait for a minute among others. All clients follow the clock in the
-// middle, of two the one that is behind.
-//
-// A difference within the uncertainty of the estimate changes nothing: clocks that are set by NTP order holds better
-// than the estimate, and holds of one process keep their order. After a suspension of the machine the estimate is too
-// small until the next answer. A hold of that time is before others, which is unfair and not unsafe.
-func (a *acquisition) followClocks() {
-	t := &a.hold.e.tokens
-	ahead := time.Duration(t.ahead.Load())
-	var array [9]int64
-	if clocks := t.serverClocks(array[:0]); len(clocks) > len(t.masters)/2 {
-		slices.Sort(clocks)
-		now := time.Duration(clocks[(len(clocks)-1)/2]) * time.Microsecond
-		estimate := now - t.clock.Now().Wall
-		if (estimate - ahead).Abs() > proposalLead+t.longestRoundTrip() {
-			ahead = estimate
-			t.ahead.Store(int64(ahead))
-		}
-	}
-	if ahead != 0 {
-		a.began += ahead
-		a.hold.id = newULID(a.began)
-	}
 }
 
 // refuse returns the failure of an acquisition before its first request: the masters have nothing to release.
@@ -224,7 +201,7 @@ func (a *acquisition) askAll() {
 	a.hold.lease.mu.Lock()
 	defer a.hold.lease.mu.Unlock()
 	if a.hold.asking != nil { // as in askDirectly
-		a.proposal = a.hold.e.tokens.proposalAfter(a.seen)
+		a.proposal = a.hold.e.tokens.ProposalAfter(a.seen)
 		a.hold.step(hold.Event{Kind: hold.Begin})
 	}
 }
@@ -233,7 +210,7 @@ func (a *acquisition) askAll() {
 func (a *acquisition) request(f *hold.Effect) {
 	m := a.hold.e.masters[f.Master]
 	if f.Token > 0 { // beyond what it has given back there: a smaller token would not count
-		a.proposal = a.hold.e.tokens.proposalAfter(f.Token)
+		a.proposal = a.hold.e.tokens.ProposalAfter(f.Token)
 	}
 	m.Post(a.call(m, f.Urgent))
 }
@@ -424,7 +401,7 @@ func (a *acquisition) restart(errs hold.Failures) {
 	a.errs = errs // until the masters have answered for the next hold, the best explanation why there is no lease
 	for i, err := range errs {
 		if outrun, is := err.(*hold.Outrun); is {
-			by := time.Duration(outrun.By)*time.Microsecond + allowedLead
+			by := time.Duration(outrun.By)*time.Microsecond + tokens.AllowedLead
 			errs[i] = &CounterAhead{By: by.Round(time.Second)}
 		}
 	}
@@ -439,7 +416,7 @@ func (a *acquisition) restart(errs hold.Failures) {
 		a.giveUp(a.failure(Closed, ErrClosed))
 		return
 	}
-	a.proposal = h.e.tokens.proposalAfter(a.seen)
+	a.proposal = h.e.tokens.ProposalAfter(a.seen)
 	h.step(hold.Event{Kind: hold.Begin})
 }
 

@@ -408,7 +408,7 @@ func (a Admin) breakOnAll(
 	all, open := askAll(e, func(m *transport.Master) (a answer) {
 		bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
 		defer cancel()
-		keys, vote := e.keys.ForCall(nil, key), m.Vote(e.tokens.proposal())
+		keys, vote := e.keys.ForCall(nil, key), m.Vote(e.tokens.Proposal())
 		r, sent := m.Do(bounded, e.scripts.of(m).breaks, keys, vote, request.Args(nil))
 		if a.reply, a.err = wire.ReadBreak(r); a.err != nil && bounded.Err() != nil {
 			a.err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}

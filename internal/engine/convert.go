@@ -423,7 +423,7 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
 	defer cancel()
 	g := newGiving(h, h, adopting)
-	keys, proposal := e.keys.ForCall(nil, h.key), e.tokens.proposalAfter(l.Token())
+	keys, proposal := e.keys.ForCall(nil, h.key), e.tokens.ProposalAfter(l.Token())
 	// The detaching process may have asked a master to take the hold back after it had lost it.
 	late := wire.Tombstone{TTL: wire.FormatMillis(hold.Lateness), Several: true}
 	until := e.clock.Now().Add(a.from.Left + e.cfg.NodeTimeout)

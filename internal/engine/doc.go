@@ -4,8 +4,7 @@
 // # Files
 //
 //	engine.go      Engine, which joins the parts; registry, the holds by their ids; Close, and what it awaits
-//	masters.go     masters, all of an engine: their scripts, what a quorum of them does; postings, calls to several; the
-//	               token floor to propose to scripts
+//	masters.go     masters, all of an engine: their scripts, what a quorum of them does; postings, calls to several
 //	lease.go       Lease, a caller's handle: the mutex, the end and its subscribers, the standing hold, its token block
 //	driver.go      Request and Terms; driver of one hold, which reports to package hold what happens, and has what the
 //	               hold must not know: its names, its lease, and what it needs that goroutines share
@@ -27,7 +26,7 @@
 // one hold from the votes of its masters), schedule (when the waiters for a lock ask a master), masterset (whether the
 // masters are one usable set), wire (keys, arguments, replies and messages of the scripts), transport (script calls,
 // messages, and everything that concerns rueidis), crowd (which acquisitions wait in this process for their turn to
-// ask), outage (which servers fail, and when each is reported next), clock (every deadline), timerqueue (every timer of
+// ask), tokens (the token floor to propose to scripts), outage (which servers fail, and when each is reported next), clock (every deadline), timerqueue (every timer of
 // an engine, on one goroutine) and events (runs the user's loggers and hooks, on a goroutine that nothing depends on).
 //
 // # Goroutines and lock order

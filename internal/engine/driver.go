@@ -278,7 +278,7 @@ func (h *driver) state() (s HoldState, stands bool) {
 //
 // A token block begins with the token that any other grant would get, has the size that was asked for, and ends at most
 // a second ahead of the master's clock. Several masters would each cut it off at their own clock, so the client asks
-// for less before that (tokens.budget). Each master reports where its block begins; the lease may use the tokens from
+// for less before that (tokens.Floor.Budget). Each master reports where its block begins; the lease may use the tokens from
 // the largest of these on. Raises, renewals and releases name the last token, which is the master's counter.
 type sharedHold struct {
 	block       int                  // size of the token block to ask for; 0: the hold is not shared

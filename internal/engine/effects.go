@@ -100,23 +100,11 @@ func (h *driver) start(now time.Duration, f *hold.Effect) {
 		h.extra.shared.first = h.life.Votes().First(f.Token)
 	}
 	if len(h.e.masters) > 1 && h.block() == 0 {
-		h.e.tokens.observe(f.Token)
+		h.e.tokens.Observe(f.Token)
 	}
 	h.e.counters.held.Add(1)
 	if h.unobserved = h.provisional; !h.provisional { // else it is reported once it is kept
 		h.e.observers.acquired(h)
-	}
-}
-
-// observe records a token, so that the next proposal is beyond it, which saves raises. The tokens of a shared hold run
-// ahead of the clock. They are recorded with their lock only (Request.Seen): else the blocks of one lock would leave no
-// room for the blocks of others.
-func (t *tokens) observe(token fencing.Token) {
-	for {
-		seen := t.largest.Load()
-		if uint64(token) <= seen || t.largest.CompareAndSwap(seen, uint64(token)) {
-			return
-		}
 	}
 }
 
@@ -178,7 +166,7 @@ func (s *sharedHold) inUse(last fencing.Token) fencing.Token {
 // send posts a request about a grant. Its answer is the event of the same name.
 func (h *driver) send(f *hold.Effect) {
 	e, m := h.e, h.e.masters[f.Master]
-	call := transport.Call{Vote: m.Vote(e.tokens.proposal())} // the same for all masters, so that their answers agree
+	call := transport.Call{Vote: m.Vote(e.tokens.Proposal())} // the same for all masters, so that their answers agree
 	switch f.Kind {
 	case hold.SendRaise:
 		call.Script, call.Args = e.scripts.of(m).raise, wire.Raise{Hold: h.id, Token: f.Token}.Args(nil)

@@ -21,6 +21,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/outage"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
+	"github.com/seed74116694/fencelock/internal/tokens"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -74,7 +75,7 @@ type Engine struct {
 	underWay       underWay
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
 	unawaited      atomic.Int64 // releases of WithBackgroundRelease that no quorum has answered
-	tokens         tokens
+	tokens         *tokens.Floor
 	described      [fencing.Write + 1]atomic.Pointer[description] // the last one of each mode
 	scripts        scriptSets
 	timers         *timerqueue.Queue
@@ -115,7 +116,7 @@ func New(cfg Config) *Engine {
 	e.evicting.e = e
 	e.connect()
 	e.masterSet = e.newMasterSet()
-	e.tokens.clock, e.tokens.masters, e.tokens.marker = cfg.Clock, e.masters, e.keys.Marker
+	e.tokens = tokens.New(cfg.Clock, n, e.estimate)
 	e.world = e.holdWorld()
 	e.tasks.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
@@ -248,13 +249,20 @@ func (e *Engine) lastUnanswered() clock.Instant {
 func (e *Engine) holdWorld() hold.World {
 	return hold.World{
 		Drift: e.drift, Confirms: e.confirmsHandOff, Risks: e.observers.hooks.Of[OnAtRisk] != nil,
-		Reach: e.tokens.reach, Stall: e.stallAfter, Silence: e.silence, Jitter: mathrand.Float64,
+		Reach: e.tokens.Reach, Stall: e.stallAfter, Silence: e.silence, Jitter: mathrand.Float64,
 	}
+}
+
+// estimate estimates the clock of a master, by the server that has its marker.
+func (e *Engine) estimate(master int, now clock.Instant) (micros int64, known, failing bool) {
+	m := e.masters[master]
+	micros, known = m.EstimateServerTime(e.keys.Marker, now)
+	return micros, known, m.At(e.keys.Marker).Failing()
 }
 
 // stallAfter returns how long a round of renewals waits for a quorum before the next one starts: the node timeout, and
 // over slow links their round trip in addition. Trust in the lease lasts until its deadline in either case.
-func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.longestRoundTrip() }
+func (e *Engine) stallAfter() time.Duration { return e.cfg.NodeTimeout + e.tokens.RoundTrip() }
 
 const lateShare = 10 // a process that was late for this part of the wait for an answer may have caused the wait
 

@@ -200,7 +200,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 func (g *giving) calls(releases []hold.Effect, calls postings) postings {
 	h := g.h
 	e, lock := h.e, h.key
-	keys, now, proposal := e.keys.ForCall(nil, h.key), e.clock.Now(), e.tokens.proposalAfter(h.token())
+	keys, now, proposal := e.keys.ForCall(nil, h.key), e.clock.Now(), e.tokens.ProposalAfter(h.token())
 	var args []string // mostly the same for all masters
 	var last release
 	for i := range releases {

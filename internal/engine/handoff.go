@@ -77,8 +77,7 @@ func (v voter) answer(reply wire.HoldReply, err error, sent clock.Instant) ballo
 		return e.noAnswer(m, err)
 	}
 	if len(e.masters) > 1 {
-		took := min(e.clock.Now().Mono-sent.Mono, time.Second/2)
-		e.tokens.roundTrip.Store(max(int64(took), e.tokens.roundTrip.Load()*7/8)) // earlier long ones decay
+		e.tokens.Answered(e.clock.Now().Mono - sent.Mono)
 	}
 	switch reply.Status {
 	case wire.Granted:

@@ -245,7 +245,7 @@ func isFinal(ctx context.Context, failed error) bool {
 func (g *group) ask(attempts []*acquisition) {
 	set := &transport.Set{Before: g.Requests[0].Entry != Try}
 	e, asked := g.e, make(chan struct{}, 1)
-	proposal, calls := e.tokens.proposalAfter(0), make([][]transport.Call, len(e.masters))
+	proposal, calls := e.tokens.ProposalAfter(0), make([][]transport.Call, len(e.masters))
 	for _, a := range attempts {
 		a.asked, a.proposal = asked, proposal
 		h := a.hold

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
+	"github.com/seed74116694/fencelock/internal/tokens"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -52,7 +53,7 @@ func TestAProbeIsNotPutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clock.System()
 		e := &Engine{clock: c, timers: timerqueue.New(c, func(clock.Instant) {})}
-		e.tokens.masters = make(masters, 1)
+		e.tokens = tokens.New(c, 1, nil)
 		stop := make(chan struct{})
 		defer close(stop)
 		go e.timers.Run(stop)

@@ -330,7 +330,7 @@ func (q *releaseQueue) Fire(clock.Instant) {
 // failure.
 func (q *releaseQueue) sendLocked(most int, urgent bool) {
 	e, m := q.p.e, q.p.m
-	now, proposal := e.clock.Now(), e.tokens.proposal()
+	now, proposal := e.clock.Now(), e.tokens.Proposal()
 	for len(q.waiting) > 0 && q.underWay < most {
 		batch := q.takeLocked(now)
 		if len(batch) == 0 {

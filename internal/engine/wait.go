@@ -205,7 +205,7 @@ func (s *waitSet) Fire(now clock.Instant) {
 		return
 	}
 	// The leases' mutexes are acquired one by one and not under this mutex, which is acquired under theirs.
-	proposal := w.e.tokens.proposal()
+	proposal := w.e.tokens.Proposal()
 	var queued []waiter
 	asked := false
 	for _, a := range waiters {
@@ -343,7 +343,7 @@ func (w *waitSets) goOn(key string, more wire.More) {
 		return
 	}
 	w.m.Post(transport.Call{
-		Script: w.e.scripts.of(w.m).refresh, Keys: w.e.keys.ForCall(nil, key), Vote: w.m.Vote(w.e.tokens.proposal()),
+		Script: w.e.scripts.of(w.m).refresh, Keys: w.e.keys.ForCall(nil, key), Vote: w.m.Vote(w.e.tokens.Proposal()),
 		Args: wire.Refresh{}.Args(nil),
 		To: transport.ReceiverFunc(func(r rueidis.RedisResult, _ clock.Instant) {
 			if reply, err := wire.ReadRefresh(r, 0); err == nil {
