@@ -1,6 +1,7 @@
 package reentrant
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,9 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
-	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/internal/owners"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -89,6 +91,18 @@ type request struct {
 
 	begun time.Time // of the wait, if the call has waited already
 }
+
+// remote returns the request to the remote locker.
+func (r request) remote(id *identity) engine.Request {
+	all := engine.Request{Name: r.name, Mode: r.mode, Owner: id.string, Entry: engine.Wait}
+	if r.try {
+		all.Entry = engine.Try
+	}
+	return all
+}
+
+// beginning returns from when WithMaxWait counts.
+func (r request) beginning() time.Time { return cmp.Or(r.begun, time.Now()) }
 
 func (l *Locker) acquire(ctx context.Context, r request) (*Hold, error) {
 	id, err := l.identity(ctx, r.name)
@@ -214,7 +228,7 @@ func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lea
 			return lease, err
 		}
 	}
-	return l.call(ctx, id, r, func(*settings.Lock) {})
+	return owners.Of(l.remote).Acquire(ctx, r.remote(id), r.beginning(), r.opts)
 }
 
 // join nests in a hold that the owner has on the masters. It returns nil and no error if there is no such hold and ctx
@@ -223,7 +237,9 @@ func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lea
 // taken the lock again since.
 func (l *Locker) join(ctx context.Context, id *identity, r request) (*rwlock.Lease, error) {
 	claim, claimed := fencing.FromContext(ctx, r.name)
-	lease, err := l.call(ctx, id, r, func(s *settings.Lock) { s.Join, s.Claimed = true, claim.Token })
+	joins := r.remote(id)
+	joins.Entry, joins.Claimed = engine.Join, claim.Token
+	lease, err := owners.Of(l.remote).Acquire(ctx, joins, r.beginning(), r.opts)
 	_, gone := err.(*rwlock.LostError) // not errors.As: the loss of another lock may have ended ctx
 	switch {
 	case gone && !claimed:
@@ -232,25 +248,6 @@ func (l *Locker) join(ctx context.Context, id *identity, r request) (*rwlock.Lea
 		return nil, err
 	}
 	return lease, nil
-}
-
-// call makes the remote acquisition for the owner. The settings of this package come last, so that no option of the
-// caller overrides them.
-func (l *Locker) call(ctx context.Context, id *identity, r request, more func(*settings.Lock)) (*rwlock.Lease, error) {
-	opts := append(r.opts[:len(r.opts):len(r.opts)], settings.LockOption(func(s *settings.Lock) {
-		s.Owner, s.Begun = id.string, r.begun
-		more(s)
-	}))
-	switch {
-	case r.mode == rwlock.Write && r.try:
-		return l.remote.TryLock(ctx, r.name, opts...)
-	case r.mode == rwlock.Write:
-		return l.remote.Lock(ctx, r.name, opts...)
-	case r.try:
-		return l.remote.TryRLock(ctx, r.name, opts...)
-	default:
-		return l.remote.RLock(ctx, r.name, opts...)
-	}
 }
 
 // Option configures a Locker.

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/owners"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/rwlock"
 )
@@ -58,13 +60,13 @@ func (l *Locker) acquireAll(ctx context.Context, wants []rwlock.Want, r request)
 	r.many, r.begun = true, time.Now()
 	for {
 		m, err := l.tryTogether(ctx, id, r, wants, sorted)
-		if err != settings.ErrAgain {
+		if err != engine.ErrAgain {
 			return m, err
 		}
 	}
 }
 
-// tryTogether returns settings.ErrAgain, and has nothing, if another goroutine of the owner has changed what the owner
+// tryTogether returns engine.ErrAgain, and has nothing, if another goroutine of the owner has changed what the owner
 // has of the locks: the call begins again then.
 func (l *Locker) tryTogether(
 	ctx context.Context, id *identity, r request, wants []rwlock.Want, sorted []int,
@@ -142,7 +144,7 @@ func (t *together) begin(p *part) (err error) {
 			}
 			t.giveUp() // before the wait: the other goroutine may need these
 		}
-		return cmp.Or(s.await(t.ctx, t.id, p.request), settings.ErrAgain)
+		return cmp.Or(s.await(t.ctx, t.id, p.request), engine.ErrAgain)
 	}
 	p.section = s
 	return t.mayNest(p)
@@ -151,26 +153,20 @@ func (t *together) begin(p *part) (err error) {
 // mayNest returns why the call must not nest in the section of that part, or ErrAgain if the section is over.
 func (t *together) mayNest(p *part) error {
 	if p.section.lease == nil {
-		return settings.ErrAgain
+		return engine.ErrAgain
 	}
 	refusal := p.section.refusal(t.ctx, t.id, p.request) // before the mutex: it may run the locker's hooks
 	t.locker.mu.Lock()
 	defer t.locker.mu.Unlock()
 	if p.section.innermost == nil {
-		return settings.ErrAgain
+		return engine.ErrAgain
 	}
 	return cmp.Or(refusal, p.section.full())
 }
 
 // call takes the locks that the owner does not hold.
 func (t *together) call(missing []rwlock.Want) (*rwlock.MultiLease, error) {
-	opts := append(t.r.opts[:len(t.r.opts):len(t.r.opts)], settings.LockOption(func(s *settings.Lock) {
-		s.Owner, s.Begun, s.Outer = t.id.string, t.r.begun, t
-	}))
-	if t.r.try {
-		return t.locker.remote.TryLockAll(t.ctx, missing, opts...)
-	}
-	return t.locker.remote.LockAll(t.ctx, missing, opts...)
+	return owners.Of(t.locker.remote).AcquireAll(t.ctx, missing, t.r.remote(t.id), t.r.begun, t, t.r.opts)
 }
 
 // MayWait is called before each wait for a lock of another client. It leaves the sections of later locks, and of locks
@@ -241,7 +237,7 @@ func (t *together) reenter(p *part) error {
 		p.section = s
 		return nil
 	case p.lease == nil || !s.isOver():
-		return settings.ErrAgain
+		return engine.ErrAgain
 	}
 	p.first, p.section = false, s
 	return t.mayNest(p)
@@ -263,7 +259,7 @@ func (t *together) Accept() error {
 	defer t.locker.mu.Unlock()
 	for _, p := range t.parts {
 		if !p.first && p.section.innermost == nil {
-			return settings.ErrAgain
+			return engine.ErrAgain
 		}
 		if !p.first && p.section.full() != nil {
 			return p.section.full()

@@ -10,7 +10,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/internal/errs"
-	"github.com/seed74116694/fencelock/internal/settings"
+	"github.com/seed74116694/fencelock/internal/owners"
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
@@ -58,8 +58,7 @@ func (s *section) await(ctx context.Context, id *identity, r request) error {
 	if r.try {
 		return r.notAcquired(0, errBusy)
 	}
-	_, err := s.locker.call(ctx, id, r, func(l *settings.Lock) { l.Await = s.opened })
-	return err
+	return owners.Of(s.locker.remote).Await(ctx, r.remote(id), r.begun, s.opened, r.opts)
 }
 
 // nest adds one hold to the lease. It returns nil and no error if the section is no longer open.

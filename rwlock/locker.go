@@ -1,7 +1,6 @@
 package rwlock
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/owners"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -28,6 +28,7 @@ const (
 // Locker takes locks by name. It is safe for concurrent use; a process needs one for each Redis. New and Open make one:
 // the methods of the zero value panic.
 type Locker struct {
+	forOwners
 	engine   *engine.Engine
 	defaults settings.Lock
 	minTTL   time.Duration // lower bound for an acquisition: leaves time for replicas to confirm
@@ -41,7 +42,7 @@ type Locker struct {
 
 // mustBeMade panics for the zero value: to use it is a fault of the program, which no caller handles.
 func (l *Locker) mustBeMade() {
-	if l.engine == nil {
+	if l == nil || l.engine == nil {
 		panic("rwlock: a Locker is made by New or Open")
 	}
 }
@@ -64,6 +65,7 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 		minTTL: 3 * config.ReplicaTimeout, maxTTL: config.LongestTTL, mutexes: newMutexes(), owned: owned,
 		logger: s.Logger,
 	}
+	locker.forOwners = owners.Hide((*ownerCalls)(locker))
 	if len(config.Clients) == 1 {
 		locker.maxTTL = settings.MaxTTL
 	}
@@ -83,7 +85,7 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 // ErrConflict and ErrReplicas come as a *QuorumError. With every error there is no lease, and a hold that a master may
 // have granted is released in the background.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, name, Write, engine.Wait, opts)
+	return l.acquire(ctx, engine.Request{Name: name, Mode: Write, Entry: engine.Wait}, time.Now(), opts)
 }
 
 // TryLock is Lock with a single attempt: it returns an *AcquireError at once if another client holds the lock or waits
@@ -93,17 +95,17 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Le
 // from Dial gives up after 2 to 3 s, and after up to twice base.Dialer.Timeout more if it has to connect first. If this
 // process is giving back the lock by itself, the request is sent after the answer to that release.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, name, Write, engine.Try, opts)
+	return l.acquire(ctx, engine.Request{Name: name, Mode: Write, Entry: engine.Try}, time.Now(), opts)
 }
 
 // RLock takes the lock for reading, which it shares with other readers. It waits behind a writer that came first.
 func (l *Locker) RLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, name, Read, engine.Wait, opts)
+	return l.acquire(ctx, engine.Request{Name: name, Mode: Read, Entry: engine.Wait}, time.Now(), opts)
 }
 
 // TryRLock is RLock with a single attempt.
 func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, name, Read, engine.Try, opts)
+	return l.acquire(ctx, engine.Request{Name: name, Mode: Read, Entry: engine.Try}, time.Now(), opts)
 }
 
 // LockAll takes several locks, each in the mode of its Want: all of them, or none. All are asked for at once, so on one
@@ -118,13 +120,13 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 // 1,000, a mode that is neither, and a name that occurs twice are an *OptionError before anything is sent. With every
 // error the call holds nothing: what it has taken is released in the background.
 func (l *Locker) LockAll(ctx context.Context, wants []Want, opts ...LockOption) (*MultiLease, error) {
-	return l.acquireAll(ctx, wants, engine.Wait, opts)
+	return l.acquireAll(ctx, wants, engine.Request{Entry: engine.Wait}, time.Now(), nil, opts)
 }
 
 // TryLockAll is LockAll with a single attempt for each lock, as TryLock and TryRLock are for one: it returns an
 // *AcquireError at once if another client holds one of the locks or waits for it, unless both only read.
 func (l *Locker) TryLockAll(ctx context.Context, wants []Want, opts ...LockOption) (*MultiLease, error) {
-	return l.acquireAll(ctx, wants, engine.Try, opts)
+	return l.acquireAll(ctx, wants, engine.Request{Entry: engine.Try}, time.Now(), nil, opts)
 }
 
 // Adopt takes over the lock of a Ticket, which another process has made with Lease.Detach: it returns a lease of this
@@ -168,13 +170,13 @@ func (l *Locker) Adopt(ctx context.Context, t Ticket, opts ...LockOption) (*Leas
 // a *LostError is joined to it: another holder may have worked at the same time, and Completed reports whether fn had
 // returned nil. An unconfirmed release is no error of Do, because the hold ends with its TTL at the latest.
 func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
-	_, err := l.do(ctx, name, Write, engine.Wait, fn, opts)
+	_, err := l.do(ctx, engine.Request{Name: name, Mode: Write, Entry: engine.Wait}, fn, opts)
 	return err
 }
 
 // RDo is Do for reading: other readers may hold the lock at the same time, and no writer does.
 func (l *Locker) RDo(ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption) error {
-	_, err := l.do(ctx, name, Read, engine.Wait, fn, opts)
+	_, err := l.do(ctx, engine.Request{Name: name, Mode: Read, Entry: engine.Wait}, fn, opts)
 	return err
 }
 
@@ -220,14 +222,14 @@ func (l *Locker) RWMutex(name string, opts ...MutexOption) *RWMutex {
 func (l *Locker) TryDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption,
 ) (ran bool, err error) {
-	return l.do(ctx, name, Write, engine.Try, fn, opts)
+	return l.do(ctx, engine.Request{Name: name, Mode: Write, Entry: engine.Try}, fn, opts)
 }
 
 // TryRDo is TryDo for reading.
 func (l *Locker) TryRDo(
 	ctx context.Context, name string, fn func(context.Context) error, opts ...LockOption,
 ) (ran bool, err error) {
-	return l.do(ctx, name, Read, engine.Try, fn, opts)
+	return l.do(ctx, engine.Request{Name: name, Mode: Read, Entry: engine.Try}, fn, opts)
 }
 
 // DoAll runs fn under MultiLease.Context while it holds all the locks, as Do does under one lock. If LockAll fails, fn
@@ -244,13 +246,13 @@ func (l *Locker) DoAll(
 
 // do runs fn under one lock. A single attempt that met a holder is no failure.
 func (l *Locker) do(
-	ctx context.Context, name string, mode Mode, entry engine.Entry, fn func(context.Context) error, opts []LockOption,
+	ctx context.Context, r engine.Request, fn func(context.Context) error, opts []LockOption,
 ) (ran bool, failed error) {
 	if fn == nil {
 		return false, errNilFn
 	}
-	lease, err := l.acquire(ctx, name, mode, entry, opts)
-	if refused, ok := err.(*AcquireError); ok && entry == engine.Try && refused.Err == nil {
+	lease, err := l.acquire(ctx, r, time.Now(), opts)
+	if refused, ok := err.(*AcquireError); ok && r.Entry == engine.Try && refused.Err == nil {
 		return false, nil
 	}
 	return err == nil, run(ctx, lease, err, fn)
@@ -275,46 +277,39 @@ func run(ctx context.Context, h held, err error, fn func(context.Context) error)
 	return fn(h.Context(ctx))
 }
 
-// acquire makes every Lease. It checks the caller's arguments before anything is sent.
-func (l *Locker) acquire(
-	ctx context.Context, name string, mode Mode, entry engine.Entry, opts []LockOption,
-) (*Lease, error) {
+// acquire makes every Lease, for a call that began then. It checks the caller's arguments before anything is sent.
+// Acquisitions without options share the terms of the locker: terms have the arguments of scripts as text, which would
+// otherwise be formatted for every acquisition.
+func (l *Locker) acquire(ctx context.Context, r engine.Request, begun time.Time, opts []LockOption) (*Lease, error) {
 	l.mustBeMade()
-	if invalid := settings.CheckName(name); invalid != nil {
+	if invalid := settings.CheckName(r.Name); invalid != nil {
 		return nil, (*OptionError)(invalid)
 	}
-	r := engine.Request{Name: name, Mode: mode, Entry: entry, Terms: l.terms}
-	var s settings.Lock
-	if len(opts) > 0 {
-		var err error
-		if s, err = l.applyLockOptions(&r, opts); err != nil {
+	if r.Terms = l.terms; len(opts) > 0 || r.Entry == engine.Join {
+		s, err := lockSettings(l, l.defaults, opts)
+		if err != nil {
 			return nil, err
 		}
+		if r.Entry == engine.Join {
+			s.MinHold = 0 // the hold that it joins may have one
+		}
+		r.Terms = s.Prepare()
 	}
-	return l.request(ctx, r, &s)
+	return l.request(ctx, r, begun)
 }
 
 // request is an acquisition whose options have been checked.
-func (l *Locker) request(ctx context.Context, r engine.Request, s *settings.Lock) (*Lease, error) {
+func (l *Locker) request(ctx context.Context, r engine.Request, begun time.Time) (*Lease, error) {
 	if r.Entry == engine.Wait {
 		if err := nested(ctx, l, r.Name, r.Owner); err != nil {
 			return nil, err
 		}
 	}
-	begun, within := cmp.Or(s.Begun, time.Now()), ctx // before the limit starts, so no measured wait is shorter than it
+	within := ctx
 	if limit := r.Terms.MaxWait; limit > 0 && r.Entry != engine.Try {
 		var cancel context.CancelFunc
 		within, cancel = limited(ctx, limit, begun)
 		defer cancel()
-	}
-	if s.Await != nil {
-		select {
-		case <-s.Await:
-			return nil, nil
-		case <-within.Done():
-			waited := time.Since(begun)
-			return nil, &AcquireError{Name: r.Name, Mode: r.Mode, Waited: waited, Err: waitingEnd(ctx, within)}
-		}
 	}
 	// The engine fills the lease, so the lease and its hold are one allocation.
 	lease := &Lease{locker: l, owned: r.Owner != ""}
@@ -327,9 +322,10 @@ func (l *Locker) request(ctx context.Context, r engine.Request, s *settings.Lock
 	return lease, nil
 }
 
-// acquireAll makes every MultiLease. It checks the caller's arguments before anything is sent.
+// acquireAll makes every MultiLease. It checks the caller's arguments before anything is sent. Each lock is asked for
+// as all says, which has no name and mode; outer is nil without an owner.
 func (l *Locker) acquireAll(
-	ctx context.Context, wants []Want, entry engine.Entry, opts []LockOption,
+	ctx context.Context, wants []Want, all engine.Request, begun time.Time, outer owners.Outer, opts []LockOption,
 ) (*MultiLease, error) {
 	l.mustBeMade()
 	sorted, invalid := settings.InOrder(wants)
@@ -341,37 +337,38 @@ func (l *Locker) acquireAll(
 		return nil, err
 	}
 	limit := time.Duration(0)
-	if entry == engine.Wait {
+	if all.Entry == engine.Wait {
 		limit = s.MaxWait
 		for _, w := range wants {
-			if err := nested(ctx, l, w.Name, s.Owner); err != nil {
+			if err := nested(ctx, l, w.Name, all.Owner); err != nil {
 				return nil, err
 			}
 		}
 	}
-	begun := cmp.Or(s.Begun, time.Now())
 	within, cancel := limited(ctx, limit, begun)
 	defer cancel()
-	all, terms := engine.Several{Requests: make([]engine.Request, len(wants))}, s.Prepare()
-	for i, at := range sorted {
-		all.Requests[i] = engine.Request{
-			Name: wants[at].Name, Mode: wants[at].Mode, Owner: s.Owner, Entry: entry, Terms: terms,
-		}
-	}
+	all.Terms = s.Prepare()
 	m := &MultiLease{leases: make([]*Lease, len(wants))}
-	all.Lease = func(i int) *engine.Lease {
-		lease := &Lease{locker: l, owned: s.Owner != ""}
-		m.leases[sorted[i]] = lease
-		return &lease.inner
+	several := engine.Several{
+		Requests: make([]engine.Request, len(wants)),
+		Lease: func(i int) *engine.Lease {
+			lease := &Lease{locker: l, owned: all.Owner != ""}
+			m.leases[sorted[i]] = lease
+			return &lease.inner
+		},
+		MayWait: func(name string) error { return l.mayWait(ctx, name, all.Owner, outer) },
+		Accept: func() error {
+			if outer == nil {
+				return nil
+			}
+			return outer.Accept()
+		},
 	}
-	all.MayWait = func(name string) error { return l.mayWait(ctx, name, &s) }
-	all.Accept = func() error {
-		if s.Outer != nil {
-			return s.Outer.Accept()
-		}
-		return nil
+	for i, at := range sorted {
+		all.Name, all.Mode = wants[at].Name, wants[at].Mode
+		several.Requests[i] = all
 	}
-	if err := all.Acquire(within, l.engine); err != nil {
+	if err := several.Acquire(within, l.engine); err != nil {
 		return nil, asWaited(convertError(err), time.Since(begun), ctx, within)
 	}
 	return m, nil
@@ -379,10 +376,10 @@ func (l *Locker) acquireAll(
 
 // mayWait returns ErrLockOrder if a call must not wait for this lock, because the caller holds a later one: another
 // caller may hold this lock and wait for that one. Sections of other owners do not count, as in nested.
-func (l *Locker) mayWait(ctx context.Context, name string, s *settings.Lock) error {
+func (l *Locker) mayWait(ctx context.Context, name, owner string, outer owners.Outer) error {
 	for c := innermostLease(ctx); c != nil; c = innermostLease(c.Context.Context) {
 		lease := c.lease
-		if lease.locker != l || lease.Name() <= name || s.Owner != "" && lease.owned && lease.Owner() != s.Owner {
+		if lease.locker != l || lease.Name() <= name || owner != "" && lease.owned && lease.Owner() != owner {
 			continue
 		}
 		if c.stands() {
@@ -390,26 +387,10 @@ func (l *Locker) mayWait(ctx context.Context, name string, s *settings.Lock) err
 				ErrLockOrder, name, lease.Name())
 		}
 	}
-	if s.Outer != nil {
-		return s.Outer.MayWait(name)
+	if outer == nil {
+		return nil
 	}
-	return nil
-}
-
-// applyLockOptions is for an acquisition with options of its own. Acquisitions without options share the terms of the
-// locker: terms have the arguments of scripts as text, which would otherwise be formatted for every acquisition.
-func (l *Locker) applyLockOptions(r *engine.Request, opts []LockOption) (settings.Lock, error) {
-	s, err := lockSettings(l, l.defaults, opts)
-	if err != nil {
-		return s, err
-	}
-	if s.Join {
-		s.MinHold = 0 // the hold that it joins may have one
-	}
-	if r.Terms, r.Owner = s.Prepare(), s.Owner; s.Join {
-		r.Entry, r.Claimed = engine.Join, s.Claimed
-	}
-	return s, nil
+	return outer.MayWait(name)
 }
 
 // lockSettings returns the defaults with the options of one acquisition or one RWMutex applied. It refuses a longer TTL

@@ -30,27 +30,9 @@ type Locker struct {
 // Lock is the configuration that may differ between two acquisitions of a locker.
 type Lock struct {
 	engine.Terms
-	Linger  time.Duration   // 0: the last Unlock of an RWMutex gives the lock back
-	Owner   string          // a ULID, or "" for a new one
-	Join    bool            // nest in the owner's standing hold
-	Claimed fencing.Token   // the token of that hold; 0: the owner's latest
-	Outer   Outer           // what else the owner holds, for several locks; or nil
-	Begun   time.Time       // of the caller's wait, for MaxWait; zero: now
-	Await   <-chan struct{} // what a call waits for that asks for nothing; or nil
+	Linger  time.Duration // 0: the last Unlock of an RWMutex gives the lock back
 	refused *Invalid
 }
-
-// Outer knows the locks that an owner holds, also without their contexts.
-type Outer interface {
-	// MayWait reports why the owner must not wait for this lock, such as that it holds a later one. It is called before
-	// each wait.
-	MayWait(name string) error
-	// Accept is the last step of a call, which has all locks now. With an error the call fails.
-	Accept() error
-}
-
-// ErrAgain is an error of an Outer: the call ends, and is not reported as failed, because its caller repeats it.
-var ErrAgain = engine.ErrAgain
 
 // The limits and defaults that the documentation names.
 const (
