@@ -177,3 +177,30 @@ func TestAnExpiredMemberWithoutARecordGoes(t *testing.T) {
 		require.EqualValues(e.t, 1, left)
 	})
 }
+
+// Leases that were last renewed in one call are compared as one text. None is taken for alive since the one before it
+// was, with another TTL, and each key gets its hour.
+func TestARenewalOfWhatWasRenewedTogether(t *testing.T) {
+	everywhere(t, func(e *env) {
+		before := e.now().Add(-150 * time.Second).UnixMilli()
+		renewal := func(ttl int, lasting ...int) (all call) {
+			all = call{"renew", nil, texts([]any{0, ttl, "w"})}
+			for i, ttl := range lasting {
+				key := lockKeys(fmt.Sprint("n", i))[0]
+				w := padded(7) + leading(fmt.Sprint(before), 13) + ulid("01") + fmt.Sprintf("%8d2", ttl)
+				e.setFields(key, "w", w, "d", writer("01").details(), "b", before)
+				require.NoError(e.t, e.do("PEXPIRE", key, "60000").Error())
+				all.keys, all.args = append(all.keys, key), append(all.args, ulid("01"), padded(7))
+			}
+			return all
+		}
+		many := renewal(100_000, 400_000, 100_000)
+		require.Equal(e.t, []any{int64(1), int64(0)}, e.run(many)[1:], "the second one has expired")
+		many = renewal(400_000, 400_000, 400_000, 400_000)
+		require.Equal(e.t, []any{int64(1), int64(1), int64(1)}, e.run(many)[1:])
+		for _, key := range many.keys {
+			require.GreaterOrEqual(e.t, e.life(key), time.Hour.Milliseconds())
+			require.Equal(e.t, e.field(many.keys[0], "w"), e.field(key, "w"))
+		}
+	})
+}

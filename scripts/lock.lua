@@ -69,8 +69,8 @@
 -- another one; '-' for none. Of d e b f m only what w names has a meaning.
 -- A w of another form was not written by these scripts: the lock is in conflict (malformed), and nothing is changed.
 -- A key lives for its hour and 100 s: until 3,700,000 ms after the beginning of the hundred seconds in w (17-24) at
--- least, whatever the clock did since. So a script that writes other hundred seconds there also writes PEXPIRE, and one
--- that finds those of now need not, unless its TTL is above 50 minutes.
+-- least, whatever the clock did since. So a script that writes later hundred seconds there also writes PEXPIRE, and one
+-- that finds those of now or later ones need not, unless its TTL is above 50 minutes.
 -- Tokens have 16 digits, and times 13; a TTL in w has spaces before it. Times are ms of the server's clock. Samples,
 -- with hold ids cut to 4 letters:
 --   w        179593902432099717959390

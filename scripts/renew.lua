@@ -8,11 +8,11 @@
 --        from 1, and: 2 renewed, and a hold waits (not for 'w'); 0 not held here with that token, or expired; a text in
 --        place of 0: who broke it and why}; {server us}: nothing was done, as the client has to read the marker first
 -- Twice  the expiry is set from the server's clock, not summed, and a hold always gets the same mark
--- Cost   TIME, and per lease of a writer HMGET HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE, twice for a reader, a
---        named owner, with the first lease of a call and once in 100 s; for a reader also HSET the first
---        time and once a minute; with a mark HMGET for a writer, HSET for a reader; for a writer that is not w as for a
---        reader, and HMGET; works while Redis is out of memory, and while this master abstains: it extends standing
---        holds, and admits no hold
+-- Cost   TIME, and per lease of a writer HGET, or HMGET for 's', and HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE,
+--        twice for a reader, a named owner, with the first lease of a call and once in 100 s; for a reader also HSET
+--        the first time and once a minute; with a mark HMGET for a writer, HSET for a reader; for a writer that is not
+--        w as for a reader, and HMGET; works while Redis is out of memory, and while this master abstains: it extends
+--        standing holds, and admits no hold
 local call, pcall, ARGV, KEYS = redis.call, redis.pcall, ARGV, KEYS
 -- include: vote.lua
 local match, find, cut, byte = string.match, string.find, string.sub, string.byte
@@ -20,16 +20,16 @@ if changed then return { us } end
 local reply, renewed, ttl, kind = { us, 0 }, 0, ARGV[2] + 0, cut(ARGV[3], 1, 1)
 local life, new, mark = ttl > 3700000 and ARGV[2] or '3700000', ms + ttl, #ARGV[3] > 1 and '%1' .. cut(ARGV[3], 2)
 local kept, minute = false, nil -- of the new expiry, once a key has been kept
-local hundred = ttl < 3000000 and cut(usText, 1, 8) -- see w in lock.lua
--- The common case is a write hold that was renewed before, with this TTL. All its parts are compared as texts.
+local hundred = ttl < 3000000 and cut(usText, 1, 8) or '9' -- see w in lock.lua
 local now, lasts = cut(usText, 1, 13), #ARGV[2] == 8 and ARGV[2] or string.format('%8d', ttl)
-local plain = mark and '-' or lasts .. '2'
-local dead = string.format('%05d%08d', math.floor((ms - ttl) / 100000000), (ms - ttl) % 100000000)
+-- Leases that were renewed in one call are mostly renewed together again. So the common case is a write hold that was
+-- last renewed when an earlier one of this call was, with the same TTL: one text is compared.
+local plain, same, fresh = mark and '-' or lasts .. '2', now, false -- fresh: in these hundred seconds
 
 -- Formats n as %d does, in parts that fit into a long of 32 bits: %.0f takes twice as long.
 local function int(n) return string.format('%d%05d', math.floor(n / 100000), n % 100000) end
 
-local newText = int(new)
+local newText
 
 -- A key lives for an hour, or as long as the hold if that is longer. If the renewal of a hold does not carry its expiry
 -- into another minute, the key has got its hour within the last minute. The first write of the script must be a command
@@ -54,6 +54,7 @@ local function renew(lock, id, token, own)
   local expiry = score or known
   if type(expiry) ~= 'string' or expiry - ms <= 0 then return false end
   if expiry - expiry % 60000 ~= minute then keep(lock, true) end
+  newText = newText or int(new)
   if score then call('ZADD', holds, newText, id) end
   if known - new < 0 or mark then -- with some time added, so that not every renewal writes this
     local rest = cut(own, #known + 3)
@@ -66,29 +67,27 @@ end
 
 for i = 1, (#ARGV - 3) / 2 do
   local lock, id, token = KEYS[i], ARGV[2 * i + 2], ARGV[2 * i + 3]
-  local h, w, n, own, ok
-  if kind ~= 'r' then
-    if kind == 'w' then
-      w = pcall('HGET', lock, 'w') -- a table if it fails
-    else
-      h = pcall('HMGET', lock, 'w', 'n')
-      w, n = h[1], h[2]
-    end
+  local w, n, own, ok
+  if kind == 'w' then
+    w = pcall('HGET', lock, 'w') -- a table if it fails
+  elseif kind == 's' then
+    local h = pcall('HMGET', lock, 'w', 'n')
+    w, n = h[1], h[2]
   end
-  local writes = w and #w == 64 and find(w, id, 30, true) == 30
-  if writes and find(w, plain, 56, true) == 56 and find(w, token, 1, true) == 1 and cut(w, 17, 29) > dead then
-    if not kept or cut(w, 17, 24) ~= hundred then keep(lock, false) end
+  if w and w == token .. same .. id .. plain then
+    if not fresh then keep(lock, false) end
     call('HSET', lock, 'w', token .. now .. id .. plain)
     ok = true
-  elseif writes then
+  elseif w and #w == 64 and find(w, id, 30, true) == 30 then
     local its, flag, before = cut(w, 1, 16), tonumber(cut(w, 64), 16) or 0, cut(w, 17, 29)
     if flag > 7 then -- its own token, if another one is the largest
       local own = match(call('HGET', lock, 'm') or '', '^. (%d+)')
       its = own or its
     end
     if its == token and before + cut(w, 56, 63) > ms then
+      if before + ttl > ms then same, fresh = before, before >= hundred end
       -- Joined holds, if any, must be there to be purged.
-      if not kept or cut(w, 17, 24) ~= hundred then keep(lock, flag > 7) end
+      if not kept or before < hundred then keep(lock, flag > 7) end
       local since = flag % 4 < 2 -- else it is in b
       if since then flag = flag + 2 end
       if mark then
@@ -108,7 +107,7 @@ for i = 1, (#ARGV - 3) / 2 do
       ok = true
     end
   else
-    h = pcall('HMGET', lock, id, 'n')
+    local h = pcall('HMGET', lock, id, 'n')
     -- If a key holds another type, that lease alone is gone. Any other error is the error of the whole call.
     if h.err and not find(h.err, 'WRONGTYPE', 1, true) then return h end
     own, n = h[1], kind ~= 'w' and h[2]
