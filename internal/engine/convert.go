@@ -145,12 +145,13 @@ func (c converting) exchange(ctx context.Context) error {
 	e.underWay.add(+1) // before the registry forgets the old hold, so that Close sees one of the two
 	defer e.underWay.add(-1)
 	from := l.lock()
-	if !from.stillHeld() {
+	now := e.clock.Now() // once for both holds: see driver.at
+	if !from.heldAt(now) {
 		defer l.mu.Unlock()
 		into.releaseSoon()
 		return l.done.err()
 	}
-	if !into.stillHeld() { // between its grant and now
+	if !into.heldAt(now) { // between its grant and now
 		defer l.mu.Unlock()
 		into.releaseSoon()
 		return c.untaken()
@@ -158,9 +159,9 @@ func (c converting) exchange(ctx context.Context) error {
 	// The subscribers stay with the lease: the release of the old hold must not end their contexts.
 	from.need().done, into.extra.done = into.extra.done, nil
 	l.standing.Store(into) // before the end of the trust in the old hold, for readers without the mutex
-	into.step(hold.Event{Kind: hold.Exchange, From: &from.life, Sent: e.lastUnanswered()})
+	into.stepAt(now, hold.Event{Kind: hold.Exchange, From: &from.life, Sent: e.lastUnanswered()})
 	stands := from.life.Until()
-	releases := from.endBy(hold.Replace, nil)
+	releases := from.endBy(from.at(now), hold.Replace, nil)
 	from.replaced = true
 	from.endRound(errReplaced)
 	l.mu.Unlock()
@@ -215,27 +216,27 @@ func (l *Lease) Detach(ctx context.Context, ttl time.Duration) (Detached, error)
 	err := l.SetTTL(ctx, ttl)
 	h := l.lock()
 	defer l.mu.Unlock()
+	now := h.e.clock.Now()
 	// The round counts renewals from before the mark too.
-	for err == nil && h.stillHeld() && m.standing() < h.e.masters.quorum() {
+	for err == nil && h.heldAt(now) && m.standing() < h.e.masters.quorum() {
 		l.mu.Unlock()
 		err = l.Renew(ctx)
-		h = l.lock()
+		h, now = l.lock(), h.e.clock.Now()
 	}
 	switch {
 	case err != nil:
 		return Detached{}, err
-	case !h.stillHeld():
+	case !h.heldAt(now):
 		return Detached{}, l.done.err()
 	}
 	m.until = h.life.Until()
-	now := h.e.clock.Now()
 	d := Detached{
 		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(), Secret: m.secret,
 		Set: h.e.masterSet.ID(), Left: m.until.Mono - now.Mono,
 	}
 	h.e.counters.detached.Add(1)
 	h.e.observers.offer(OnDetached, h, nil, 0)
-	h.step(hold.Event{Kind: hold.Release, Way: hold.ByHeir})
+	h.stepAt(now, hold.Event{Kind: hold.Release, Way: hold.ByHeir})
 	m.await(now)
 	return d, nil
 }

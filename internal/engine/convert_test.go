@@ -102,6 +102,74 @@ func convertStandingStill(t *testing.T, stopped bool) {
 	require.Zero(t, e.Registered().Leases)
 }
 
+// The process may stand still at any look at its clocks. Then the call succeeds and reports no loss, or it is too late
+// and returns the loss.
+func TestStandingStillBetweenTwoReadings(t *testing.T) {
+	const last, ttl = 30, 10 * time.Second // readings of a call
+	for _, c := range []struct {
+		name  string
+		pause time.Duration // longer than the lease has left when it is called, or than that renewal
+		call  func(t *testing.T, l *engine.Lease) error
+	}{
+		{"conversion", ttl/2 + time.Second, func(t *testing.T, l *engine.Lease) error {
+			err := l.Convert(t.Context(), fencing.Read, engine.Try, nil)
+			if err == nil {
+				require.NoError(t, l.Err())
+			}
+			return err
+		}},
+		{"detach", ttl + time.Second, func(t *testing.T, l *engine.Lease) error {
+			_, err := l.Detach(t.Context(), 0)
+			require.Error(t, l.Err())
+			return err
+		}},
+	} {
+		succeeded := 0
+		for at := 1; at <= last; at++ {
+			inBubble(t, fmt.Sprint(c.name, " at reading ", at), func(t *testing.T) {
+				var ended *engine.Loss
+				stats, err := standingStill(t, ttl, at, c.pause, c.call)
+				lost := uint64(0)
+				for _, n := range stats.Lost {
+					lost += n
+				}
+				if err == nil {
+					require.Zero(t, lost)
+					succeeded++
+				} else {
+					require.ErrorAs(t, err, &ended)
+					require.EqualValues(t, 1, lost)
+				}
+			})
+		}
+		require.True(t, 0 < succeeded && succeeded < last, c.name)
+	}
+}
+
+// standingStill makes a call for a lease with half of its TTL left. The process pauses at one of the readings.
+func standingStill(
+	t *testing.T, ttl time.Duration, at int, pause time.Duration, call func(*testing.T, *engine.Lease) error,
+) (engine.Stats, error) {
+	s := settings.Default()
+	s.Clients, s.Lock.TTL, s.Lock.Renew = []rueidis.Client{testredis.NewMini(t).Client(t)}, ttl, false
+	var left, ahead atomic.Int64
+	began := time.Now()
+	s.Clock = func() (time.Duration, time.Time) {
+		if left.Add(-1) == 0 {
+			ahead.Store(int64(pause))
+		}
+		now := time.Now().Add(time.Duration(ahead.Load()))
+		return now.Sub(began), now
+	}
+	e := engine.New(s.Engine())
+	defer e.Close()
+	l := acquired(t, e, engine.Request{Name: "n", Mode: fencing.Write, Entry: engine.Try, Terms: s.Lock.Prepare()})
+	time.Sleep(ttl / 2)
+	left.Store(int64(at))
+	err := call(t, l)
+	return e.Stats(), err
+}
+
 // MaxHold limits the lease, from its first grant. A second hold that is granted meanwhile neither moves the limit nor
 // is lost at it: the lease is lost once, and its second hold is released, also by the exchange that comes too late.
 func TestMaxHoldEndsALeaseThatConverts(t *testing.T) {

@@ -135,18 +135,30 @@ func (h *driver) step(e hold.Event) {
 	h.apply(now, h.life.Step(now, e, few[:0]))
 }
 
+// at is now at a moment that the caller has read. A decision of several steps reads the clocks once: the process may
+// stand still between two readings, and a hold that stood at the first one would be lost at the second.
+func (h *driver) at(moment clock.Instant) hold.Now {
+	return hold.Now{Instant: moment, Terms: &h.terms.Terms, World: &h.e.world}
+}
+
 // stillHeld reports whether the hold is held, under mu. An end whose time has come is noticed here.
-func (h *driver) stillHeld() bool {
-	if h.life.HasExpired(h.e.clock.Now()) {
-		h.step(hold.Event{Kind: hold.Tick})
+func (h *driver) stillHeld() bool { return h.heldAt(h.e.clock.Now()) }
+
+func (h *driver) heldAt(moment clock.Instant) bool {
+	if h.life.HasExpired(moment) {
+		h.stepAt(moment, hold.Event{Kind: hold.Tick})
 	}
 	return h.life.Phase() == hold.Held
 }
 
+func (h *driver) stepAt(moment clock.Instant, e hold.Event) {
+	now := h.at(moment)
+	h.apply(now, h.life.Step(now, e, nil))
+}
+
 // endBy ends a hold that is held by an event of its caller, under mu, and appends the releases that the caller has to
 // send. The hold may have been lost before.
-func (h *driver) endBy(kind hold.Kind, effects []hold.Effect) (releases []hold.Effect) {
-	now := h.now()
+func (h *driver) endBy(now hold.Now, kind hold.Kind, effects []hold.Effect) (releases []hold.Effect) {
 	all := h.life.Step(now, hold.Event{Kind: kind}, effects)
 	h.apply(now, all)
 	return slices.DeleteFunc(all, func(f hold.Effect) bool { return f.Kind != hold.SendRelease })

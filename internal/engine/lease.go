@@ -199,7 +199,7 @@ func (l *Lease) endByHolder(effects []hold.Effect) (h *driver, releases []hold.E
 	h.e.underWay.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
 	// The lease ends before the request leaves, so that no goroutine trusts it while another holder enters.
 	before := l.done.err()
-	releases = h.endBy(hold.Release, effects)
+	releases = h.endBy(h.now(), hold.Release, effects)
 	switch over = l.done.err(); {
 	case over != ErrReleased: // lost
 	case before == nil:
