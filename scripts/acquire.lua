@@ -37,6 +37,11 @@ if #order == 1 and string.byte(details, string.find(details, ' ', 3, true) + 1) 
   tokens = string.match(details, '^%a %d+ %+(%d+)')
 end
 
+local w, left = h[1], nil -- of the write hold: ms until it expires
+if w and #w == 64 then
+  local since, lasts = tonumber(string.sub(w, 17, 29)), tonumber(string.sub(w, 56, 63))
+  left = since and lasts and since + lasts - ms
+end
 -- include: free.lua
 if #order == 2 then order = string.sub(order, 1, 1) end
 local moves, line = KEYS[2] == lock, nil
@@ -53,7 +58,7 @@ end
 -- include: adopt.lua
 
 had[id] = own
-local state, place, since, asked, _
+local state, expiry, place, since, asked, _
 state, expiry, place, since, asked = find(id)
 if isWaiter(state) then await(id, state, place, since, asked) end
 if order == '0' then deadBound = 1024 end -- nothing continues for a single attempt, so what is dead may not refuse it

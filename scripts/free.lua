@@ -1,5 +1,5 @@
--- free.lua: the part of acquire.lua for a lock that is free, and for a reader where only readers hold it: returns if it
--- has granted the lock. What it leaves is for the parts behind it.
+-- free.lua: the part of acquire.lua for a lock that is free, for a writer where the write hold has expired, and for a
+-- reader where only readers hold it: returns if it has granted the lock. What it leaves is for the parts behind it.
 --
 -- KEYS   as in lock.lua
 -- ARGV   as in acquire.lua
@@ -11,7 +11,6 @@
 -- the next reader takes the long path and purges expired ones, so that no more than that pile up while only readers
 -- come.
 local readers = h[2] and mode == 'r' and not owner and string.match(h[2], '^(%d+) 0 0$')
-local w = h[1]
 -- A lock whose key has got its hour within these hundred seconds was written by these scripts. There a counter that is
 -- behind the clock need not be read: its text is less than that of the clock.
 local hundred, t = string.sub(usText, 1, 8), nil
@@ -19,6 +18,8 @@ local kept = w and string.sub(w, 17, 24) == hundred
 if kept and #w == 24 and not several and w < usText then
   t = 0
 elseif w and (#w == 24 or #w == 40) and (kept or string.find(w, '^%d+$')) then
+  t = tonumber(string.sub(w, 1, 16))
+elseif left and left <= 0 and mode == 'w' and string.find(w, '^[0246]', 64) then -- without marks, and nothing in e
   t = tonumber(string.sub(w, 1, 16))
 end
 if (t or not w) and not (own or ARGV[6]) and (not h[2] or readers and readers % 64 > 0)

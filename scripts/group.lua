@@ -99,7 +99,8 @@ for i = releases + 1, members do
     if not kept or ttl > 3000000 then call('PEXPIRE', lock, life) end -- as in free.lua
     line = token == usText and us or '1 ' .. token .. rest
   elseif order and h[1] then
-    local own, moves
+    local w, own, moves, left = before, nil, nil, nil
+    if #w == 64 then left = (tonumber(sub(w, 17, 29)) or 0) + (tonumber(sub(w, 56, 63)) or 0) - ms end
     -- include: behind.lua
   end
   replies[i] = line

@@ -51,6 +51,8 @@ for id, text in pairs(fields) do
     details = fields.d .. (flag % 2 == 1 and fields.e or '')
   elseif state == 'g' then
     expiry = expiries[id] or expiry
+  elseif state and state ~= 'x' then
+    expiry = expiry + string.match(details, '^%a (%d+)')
   end
   if state and state ~= 'x' and expiry and expiry - ms > 0 then
     show(id, state, tonumber(expiry), tonumber(token), tonumber(since), details)

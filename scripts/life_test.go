@@ -100,6 +100,17 @@ func TestTheKeyOfALongLease(t *testing.T) {
 	})
 }
 
+// The key of a lock lives as long as a waiter may wait without a refresh, also at the end of a long lease.
+func TestAWaiterKeepsTheKey(t *testing.T) {
+	const day = 24 * time.Hour
+	inFakeTime(t, func(e *env) {
+		e.run(acquire(writer("01").lasting(int(day.Milliseconds()))))
+		e.pass(day - time.Minute)
+		e.run(acquire(writer("02").waiting(int(time.Hour.Milliseconds()))))
+		require.GreaterOrEqual(e.t, e.life(lockKey), time.Hour.Milliseconds())
+	})
+}
+
 // Field w that these scripts have not written is in conflict, and nothing is changed.
 func TestAFieldOfAnotherFormIsAConflict(t *testing.T) {
 	everywhere(t, func(e *env) {

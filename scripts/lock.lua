@@ -7,7 +7,8 @@
 --                 n the numbers of records that holds, queue and aside index, absent when there are none;
 --                 s the last place given out; c present if a shared hold reads, or has read: how many of the read
 --                 holds, counted from the latest expiry, have been notified that a hold waits;
---                 <hold> 'state expiry token since details' of every other hold: its record;
+--                 <hold> 'state expiry token since details' of every other hold: its record; that of a waiter has
+--                 the time of its last refresh and its place: 'state refreshed place since details';
 --                 o:<owner> 'number', then ' token mode number' for each token and mode that a named owner holds, the
 --                 latest last
 --        2 holds  zset: read holds, and write holds other than w (purge lists them), by expiry
@@ -28,7 +29,7 @@
 --
 -- States: g granted (its expiry is the score in holds, and the expiry in the record is not before that), q waiting,
 -- p sidelined, d waiting although messages do not reach it, x released before its acquire arrived, or broken (a
--- tombstone). The token in a waiter's record is its place.
+-- tombstone).
 -- A granted hold with token 0 is ended or broken: no renewal names that token, so the hold ends at its expiry. Field
 -- b:<hold> is a tombstone for a broken one, and has the token that it had. When the hold expires it becomes a tombstone
 -- x, so that no late request brings the hold back. The details of a tombstone say who broke the hold and why, or are
@@ -78,7 +79,7 @@
 --   d        w 3333 - pfencelock:c:01MA web-1
 --   n        2 1 0                                         two records of holds, one waiter, none aside
 --   <hold>   g 1795939034320 1795939024320997 1795939024320 r 3333 - pfencelock:c:01MA web-1
---            q 1795939027653 12 1795939024320 w 3333 - pfencelock:c:01MB web-2   place 12
+--            q 1795939024320 12 1795939024320 w 3333 - pfencelock:c:01MB web-2   place 12
 --            x 1795939024820 0 1795939024320 -             a tombstone
 --   o:<owner> 2 1795939024320997 w 2                       two holds with this token
 --   b:<hold> x 1795939034320 1795939024320997 1795939024320 3:ann wrong version
@@ -167,9 +168,13 @@ local function recordOf(field)
   return had[field]
 end
 
-local function parse(record) return match(record or '', '^(%a) (%d+) (%d+) (%d+) (.*)$') end
-
 local function isWaiter(state) return state == 'q' or state == 'd' or state == 'p' end
+
+local function parse(record)
+  local state, expiry, token, since, details = match(record or '', '^(%a) (%d+) (%d+) (%d+) (.*)$')
+  if isWaiter(state) then expiry = expiry + match(details, '^%a (%d+)') end
+  return state, expiry, token, since, details
+end
 
 local function named(id, details)
   local owner = match(details, '^%a %d+ (%w+)')
@@ -373,7 +378,7 @@ local function enqueue(id, place, details)
   call('PEXPIRE', queueKey, '3600000')
   queued = queued + 1
   alive[id] = true
-  fields[id] = 'q ' .. int(expiry) .. ' ' .. int(place) .. ' ' .. now .. ' ' .. details
+  fields[id] = 'q ' .. sub(usText, 1, 13) .. ' ' .. int(place) .. ' ' .. now .. ' ' .. details
 end
 
 -- Reports whether the head of the queue, which waits at place 0, converts a hold other than from. Two upgrades would
@@ -404,9 +409,8 @@ local function await(id, state, place, since, details)
     renewed[#renewed + 1] = place
     renewed[#renewed + 1] = id
   end
-  local expiry = int(ms + match(details, '^%a (%d+)'))
   if state ~= 'd' then state = 'q' end
-  fields[id] = state .. ' ' .. expiry .. ' ' .. int(place + 0) .. ' ' .. since .. ' ' .. details
+  fields[id] = state .. ' ' .. now .. ' ' .. int(place + 0) .. ' ' .. since .. ' ' .. details
   alive[id] = true
 end
 

@@ -13,10 +13,9 @@
 --        broke it and why, if an operator did; or 1 alone, for {1, 0, 0}
 -- Twice  the second call finds the hold gone, or ended; no other hold is touched
 -- Cost   no other hold: HMGET HSET, for a named owner and other marks HMGET HDEL more; a reader: HMGET ZREM HDEL, with
---        other readers HSET; a
---        hand-off to a writer: HMGETx2 TIME ZPOPMIN PUBLISH HSET HDEL; else as in lock.lua and settle.lua, ZREM for all
---        that were waiting, and for each other hold its drop; with a minimum HSET PEXPIRE, for a reader ZADD PEXPIRE
---        more; works while Redis is out of memory
+--        other readers HSET; a hand-off to a writer: HMGET TIME ZPOPMIN HGET PUBLISH HSET HDEL; else as in lock.lua and
+--        settle.lua, ZREM for all that were waiting, and for each other hold its drop; with a minimum HSET PEXPIRE, for
+--        a reader ZADD PEXPIRE more; works while Redis is out of memory
 local call, lock, id = redis.call, KEYS[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id)
 local leaves = ARGV[3] and ARGV[3] ~= '0' -- a tombstone, if it is due
@@ -71,36 +70,31 @@ local queued = KEYS[2] ~= lock and ARGV[1] == '0' and not (ARGV[5] or leaves and
 local w = h[1]
 if queued and w and #w == 64 and string.find(w, id, 30, true) == 30 and string.byte(w, 64) < 56 then -- no marks
   head = call('ZPOPMIN', lock .. ':q')[1]
-  local has = head and call('HMGET', lock, head) or {}
-  local lease, details, claim, block, letter, channel =
-    string.match(has[1] or '', '^q (%d+) %d+ %d+ (w (%d+) [-+](%d*) (%a)(%S+).*)$')
-  local last = tonumber(string.sub(w, 1, 16))
-  if last and lease and lease - ms > 0 then
-    local format, sub, waiting = string.format, string.sub, queued - 1
+  local format, sub, match = string.format, string.sub, string.match
+  local refreshed, details, claim, block, letter, channel =
+    match(head and call('HGET', lock, head) or '', '^q (%d+) %d+ %d+ (w (%d+) [-+](%d*) (%a)(%S+).*)$')
+  local kept, odd = sub(w, 17, 24) == sub(usText, 1, 8), string.byte(w, 64) % 2 == 1 -- it has details in e
+  local last = kept and w < usText and 0 or tonumber(sub(w, 1, 16)) -- as in free.lua
+  if last and refreshed and refreshed + claim - ms > 0 then
+    local n, d, e = queued ~= '1' and format('0 %d 0', queued - 1), details, nil
     if block == '' then block = nil end -- else of a shared hold
     -- include: mint.lua
-    first = first and format('%016.0f', first)
     local token = v == us and usText or format('%016.0f', v)
     local message = head .. ' ' .. token .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
-    if block then message = message .. format(' %s %d', first, waiting) end
+    if first then
+      first = format('%016.0f', first)
+      message = message .. ' ' .. first .. ' ' .. match(n or ' 0', ' (%d+)')
+    end
     local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
     if heard ~= 0 or letter == 'b' then
-      local flag, set, gone = first and 4 or 0, { 'w', '', 'd', details }, { head }
-      if #details > 64 then
-        flag, set[4], set[5], set[6] = flag + 1, sub(details, 1, 64), 'e', sub(details, 65)
-      elseif string.byte(w, 64) % 2 == 1 then
-        gone[2] = 'e'
-      end
-      if first then set[#set + 1], set[#set + 2] = 'f', first end
-      set[2] = token .. sub(usText, 1, 13) .. head .. format('%8d', claim) .. flag
-      if queued == '1' then
-        gone[#gone + 1] = 'n'
-      else
-        set[#set + 1], set[#set + 2] = 'n', format('0 %d 0', waiting)
-      end
-      call('HSET', lock, unpack(set))
-      call('HDEL', lock, unpack(gone))
-      if sub(w, 17, 24) ~= sub(usText, 1, 8) then call('PEXPIRE', lock, '3700000', 'GT') end
+      if #d > 64 then d, e = sub(details, 1, 64), sub(details, 65) end
+      local flag = first and (e and '5' or '4') or e and '1' or '0'
+      w = token .. sub(usText, 1, 13) .. head .. sub('       ' .. claim, -8) .. flag
+      call('HSET', lock, 'w', w, 'd', d, n and 'n' or 'd', n or d)
+      if first then call('HSET', lock, 'f', first) end
+      if e then call('HSET', lock, 'e', e) elseif odd then call('HDEL', lock, 'e') end
+      call('HDEL', lock, head, n and 'b' or 'n') -- b means nothing now
+      if not kept then call('PEXPIRE', lock, '3700000', 'GT') end
       return '1 ' .. usText .. ' 0'
     end
   end

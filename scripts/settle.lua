@@ -142,10 +142,10 @@ local function offer(id, state, expiry, place, since, details)
   if first then text = text .. ' ' .. int(first) .. ' ' .. queued end
   local heard = tell(details, text)
   local dead = heard == 0 and state == 'q' and not alive[id]
-  if dead and type(redis.pcall('ZADD', asideKey, expiry, id)) == 'number' then
+  if dead and type(redis.pcall('ZADD', asideKey, int(expiry), id)) == 'number' then
     keep(asideKey, aside == 0, 0)
     aside = aside + 1
-    fields[id] = 'p ' .. expiry .. ' ' .. place .. ' ' .. since .. ' ' .. details
+    fields[id] = 'p ' .. int(expiry - claim) .. ' ' .. place .. ' ' .. since .. ' ' .. details
     return false
   end
   grant(id, token, tonumber(claim), details, first)

@@ -42,7 +42,11 @@ func parseRecord(text string) (r record, ok bool) {
 	if len(part) < 5 || len(part[0]) != 1 {
 		return r, false
 	}
-	return record{state(part[0][0]), number(part[1]), number(part[2]), number(part[3]), part[4]}, true
+	r = record{state(part[0][0]), number(part[1]), number(part[2]), number(part[3]), part[4]}
+	if in := indexes[r.state]; in == inQueue || r.state == sidelined { // it has the time of the last refresh
+		r.expiry += number(strings.Fields(r.details)[1])
+	}
+	return r, true
 }
 
 // owner returns the owner that counts the hold, or nothing.
