@@ -371,7 +371,7 @@ const renamedGap = time.Second
 // probe publishes as the scripts do, to a channel in the same slot as the listener's, without subscribers. It returns
 // the name that scripts use for the process that runs them.
 const (
-	probe  = "redis.call(ARGV[1], ARGV[2], '') return string.sub(redis.sha1hex(tostring(redis)), 1, 12)"
+	probe  = "redis.call(ARGV[1], ARGV[2], '') return string.sub(tostring(redis), 10)"
 	probed = ":probe"
 )
 
