@@ -37,10 +37,9 @@ if #order == 1 and string.byte(details, string.find(details, ' ', 3, true) + 1) 
   tokens = string.match(details, '^%a %d+ %+(%d+)')
 end
 
-local w, left = h[1], nil -- of the write hold: ms until it expires
+local w, left = h[1], nil -- left: ms until the write hold expires; not a number if w is malformed
 if w and #w == 64 then
-  local since, lasts = tonumber(string.sub(w, 17, 29)), tonumber(string.sub(w, 56, 63))
-  left = since and lasts and since + lasts - ms
+  left = (tonumber(string.sub(w, 17, 29)) or 0 / 0) + (tonumber(string.sub(w, 56, 63)) or 0 / 0) - ms
 end
 -- include: free.lua
 if #order == 2 then order = string.sub(order, 1, 1) end

@@ -15,9 +15,9 @@ local holder = left and left > 0 and not own and string.sub(w, 30, 55)
 local n, has = h[2] or '0 0 0', nil
 if holder and holder ~= id and not from and order ~= 'h' and string.sub(n, -2) == ' 0'
   and (not moves or order == '0') then
-  local flag = tonumber(string.sub(w, 64), 16) or 0
+  local flag = string.byte(w, 64) ~= 48 and tonumber(string.sub(w, 64), 16) or 0 -- '0'
   has = flag > 0 and call('HMGET', lock, 'd', 's', id, 'e', 'b') or h[2] and call('HMGET', lock, 'd', 's', id)
-    or call('HMGET', lock, 'd', 's') -- without n there is no record
+    or order == 'a' and call('HMGET', lock, 'd', 's') or { call('HGET', lock, 'd') } -- without n there is no record
   local text = flag % 2 == 1 and (has[1] or '') .. (has[4] or '') or has[1] or ''
   local status = not has[3] and '2'
   if status and order == 'a' then
@@ -30,7 +30,7 @@ if holder and holder ~= id and not from and order ~= 'h' and string.sub(n, -2) =
       n = joined .. string.format(' %d ', queued + 1) .. aside
       call('HSET', lock, 'n', n, 's', place, id, 'q ' .. now .. ' ' .. place .. ' ' .. now .. ' ' .. details)
       -- The key lives for an hour from the last renewal of the write hold at least.
-      if now + claim - string.sub(w, 17, 29) > 3600000 then call('PEXPIRE', lock, '3700000', 'GT') end
+      if claim + string.sub(w, 56, 63) - left > 3600000 then call('PEXPIRE', lock, '3700000', 'GT') end
       local letter, channel
       if queued == '0' then letter, channel = string.match(text, '^%a %d+ %+%S+ (%a)(%S+)') end -- of a shared hold
       if letter then redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, holder .. ' wanted') end

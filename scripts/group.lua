@@ -56,19 +56,13 @@ if #details > 64 then d, e, flag = sub(details, 1, 64), sub(details, 65), '1' en
 -- A set reads all locks before it writes to one.
 local found, first, last, refused = {}, nil, members, nil
 for i = 1, count and 0 or members do
-  local h = pcall('HMGET', KEYS[i], 'w', 'n')
+  local lock, id, order, h, own, moves, line, left = KEYS[i], ARGV[4 + i], '0', pcall('HMGET', KEYS[i], 'w', 'n')
   local w = h[1]
   found[i] = h
-  if w and #w == 64 and not first and sub(h[2] or ' 0', -2) == ' 0' then
-    local holder, id, flag = sub(w, 30, 55), ARGV[4 + i], tonumber(sub(w, 64), 16) or 0
-    local left = (tonumber(sub(w, 17, 29)) or 0) + (tonumber(sub(w, 56, 63)) or 0) - ms
-    local has = holder ~= id and left > 0 and call('HMGET', KEYS[i], 'd', 'e', id, 'b')
-    if has and not has[3] then -- else acquire.lua says what became of it
-      first, last = i, ARGV[2] == 'none' and 0 or i - 1
-      local since = flag % 4 > 1 and has[4] or sub(w, 17, 29)
-      refused = format('2 0 %d %s %s %d %d ', left, usText, holder, left, ms - since)
-      refused = refused .. (has[1] or '') .. (flag % 2 == 1 and has[2] or '')
-    end
+  if w and #w == 64 and not first then
+    left = (tonumber(sub(w, 17, 29)) or 0 / 0) + (tonumber(sub(w, 56, 63)) or 0 / 0) - ms
+    -- include: behind.lua
+    if line then first, last, refused = i, ARGV[2] == 'none' and 0 or i - 1, line end -- else acquire.lua says why
   end
 end
 
@@ -100,7 +94,7 @@ for i = releases + 1, members do
     line = token == usText and us or '1 ' .. token .. rest
   elseif order and h[1] then
     local w, own, moves, left = before, nil, nil, nil
-    if #w == 64 then left = (tonumber(sub(w, 17, 29)) or 0) + (tonumber(sub(w, 56, 63)) or 0) - ms end
+    if #w == 64 then left = (tonumber(sub(w, 17, 29)) or 0 / 0) + (tonumber(sub(w, 56, 63)) or 0 / 0) - ms end
     -- include: behind.lua
   end
   replies[i] = line

@@ -49,10 +49,8 @@ for id, text in pairs(fields) do
     id, expiry, since = string.sub(text, 30, 55), last + string.sub(text, 56, 63), flag % 4 > 1 and fields.b or last
     state, token = 'g', flag > 7 and string.match(fields.m, '^. (%d+)') or string.sub(text, 1, 16)
     details = fields.d .. (flag % 2 == 1 and fields.e or '')
-  elseif state == 'g' then
-    expiry = expiries[id] or expiry
-  elseif state and state ~= 'x' then
-    expiry = expiry + string.match(details, '^%a (%d+)')
+  elseif state then
+    expiry = state == 'g' and (expiries[id] or expiry) or expiry + (string.match(details, '^%a (%d+)') or 0)
   end
   if state and state ~= 'x' and expiry and expiry - ms > 0 then
     show(id, state, tonumber(expiry), tonumber(token), tonumber(since), details)

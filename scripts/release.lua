@@ -81,10 +81,8 @@ if queued and w and #w == 64 and string.find(w, id, 30, true) == 30 and string.b
     -- include: mint.lua
     local token = v == us and usText or format('%016.0f', v)
     local message = head .. ' ' .. token .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
-    if first then
-      first = format('%016.0f', first)
-      message = message .. ' ' .. first .. ' ' .. match(n or ' 0', ' (%d+)')
-    end
+    first = first and format('%016.0f', first)
+    if first then message = message .. ' ' .. first .. ' ' .. match(n or ' 0', ' (%d+)') end
     local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
     if heard ~= 0 or letter == 'b' then
       if #d > 64 then d, e = sub(details, 1, 64), sub(details, 65) end
