@@ -84,7 +84,7 @@ const (
 )
 
 // LostError reports the end of a lease that was not released. Another client may hold the lock since then. It does not
-// say that work under the lease failed: see Completed.
+// say that work under the lease failed: see Completed. docs/operate.md has what to do about each reason.
 type LostError struct {
 	Name   string
 	Token  fencing.Token // what the storage must refuse once it has seen a newer one
@@ -101,6 +101,8 @@ func (e *LostError) Error() string {
 	text := fmt.Sprintf("rwlock: lease of %q with token %v lost: %s", e.Name, e.Token, e.Reason)
 	switch {
 	case e.Limit == 0:
+	case e.Reason == ReasonPaused && !e.handOff:
+		text += fmt.Sprintf(" (its TTL is %v); advice: WithTTL above the longest pause of this process", e.Limit)
 	case e.Reason == ReasonMaxHold:
 		text += fmt.Sprintf(" of %v was reached", e.Limit)
 	case e.handOff:

@@ -35,7 +35,7 @@ func TestF17JumpForwardIsALoss(t *testing.T) {
 			require.Error(w, ctx.Err(), "known within a second to those who do not ask")
 			require.ErrorAs(w, context.Cause(ctx), &lost)
 			require.Equal(w, rwlock.ReasonPaused, lost.Reason)
-			expect.Fails(w, lost, `"watched"`, "paused")
+			expect.Fails(w, lost, `"watched"`, "lost: paused (its TTL is 10s); advice: WithTTL above the longest pause")
 			require.EqualValues(w, 2, p.Stats().Lost.Total())
 			w.OnlyTokensLeft() // what was lost is given back all the same
 		}
