@@ -126,7 +126,7 @@ func (a *acquisition) run(ctx context.Context) error {
 	}()
 	if a.crowded && a.isKeptBack() {
 		// Whoever leaves the crowd asks for it.
-	} else if len(e.masters) == 1 && !e.replicated && !e.releases[0].leaving.any(a.hold.key) { // else behind that
+	} else if len(e.masters) == 1 && !e.replicated && !e.releases[0].Leaving.Any(a.hold.key) { // else behind that
 		a.askDirectly(ctx, e.masters[0])
 	} else {
 		a.asked = make(chan struct{}, 1)
@@ -284,9 +284,9 @@ func (a *acquisition) sending(m *transport.Master) {
 	}
 	a.sent++
 	lock, releases := a.hold.key, a.hold.e.releases[m.Index]
-	if a.behind &^= 1 << m.Index; a.entry == Try && releases.leaving.any(lock) {
+	if a.behind &^= 1 << m.Index; a.entry == Try && releases.Leaving.Any(lock) {
 		a.behind |= 1 << m.Index
-		a.hold.lease.mu.afterUnlock(func() { releases.sendNow(lock) })
+		a.hold.lease.mu.afterUnlock(func() { releases.SendNow(lock) })
 	}
 	// The node timeout counts from the last request.
 	if a.asked != nil {
@@ -380,7 +380,8 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 }
 
 // askAgain asks a master again that may have refused the hold for the sake of one that this process was giving back,
-// under mu. It does so once that master has answered the releases: see leaving. Until then the vote stays asked.
+// under mu. It does so once that master has answered the releases, as releases.Leaving says. Until then the vote stays
+// asked.
 func (a *acquisition) askAgain(m *transport.Master, id string) {
 	h := a.hold
 	ask := func() {
@@ -391,7 +392,7 @@ func (a *acquisition) askAgain(m *transport.Master, id string) {
 		a.behind &^= 1 << m.Index // a second refusal stands
 		h.lease.mu.Unlock()
 	}
-	h.lease.mu.afterUnlock(func() { h.e.releases[m.Index].leaving.after(h.key, ask) })
+	h.lease.mu.afterUnlock(func() { h.e.releases[m.Index].Leaving.After(h.key, ask) })
 }
 
 // restart asks with a new hold, because nothing came of the former one, under mu. The new id has the time of the old

@@ -13,6 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/releases"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -426,14 +427,13 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	g := newGiving(h, h, adopting)
 	keys, proposal := e.keys.ForCall(nil, h.key), e.tokens.ProposalAfter(l.Token())
 	// The detaching process may have asked a master to take the hold back after it had lost it.
-	late := wire.Tombstone{TTL: wire.FormatMillis(hold.Lateness), Several: true}
 	until := e.clock.Now().Add(a.from.Left + e.cfg.NodeTimeout)
-	for i := range e.masters {
-		r := &g.releases[i]
-		*r = release{
-			of: e.releases[i], key: h.key, hold: a.from.Hold, tombstone: late, until: until, heir: h, job: g,
-		}
-		p := r.posting(keys, r.request(until).Args(nil), proposal)
+	former := releases.Release{Key: h.key, Hold: a.from.Hold, Until: until, Heir: h, Floor: proposal}
+	former.Tombstone = wire.Tombstone{TTL: wire.FormatMillis(hold.Lateness), Several: true}
+	for i, m := range e.masters {
+		r := &g.parts[i]
+		*r = part{Release: former, g: g, m: m}
+		p := r.posting(keys, r.Request(until).Args(nil))
 		p.m.Post(p.call)
 	}
 	select {

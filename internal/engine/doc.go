@@ -14,9 +14,8 @@
 //	handoff.go     voter, a master as one hold sees it: what its replies and messages mean
 //	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer; how
 //	               an acquisition begins to wait, and ends without a lease
-//	giving.go      giving, every release of a hold, with the count of the answers
-//	retry.go       release, its part on one master; those that failed, and those of a crowd, in a releaseQueue for each
-//	               server; leaving, the releases for which a single attempt of this process may be refused
+//	giving.go      giving, a release of a hold that a caller waits for, with the count of the answers; the releases that
+//	               no caller waits for, for package releases
 //	convert.go     the second hold of a lease, in the other mode, and the exchange; a hold that its process leaves to
 //	               another one, which goes on with it
 //	events.go      the user's hooks and logger; what this process holds, waits for and has lost; counters
@@ -26,8 +25,10 @@
 // one hold from the votes of its masters), schedule (when the waiters for a lock ask a master), masterset (whether the
 // masters are one usable set), wire (keys, arguments, replies and messages of the scripts), transport (script calls,
 // messages, and everything that concerns rueidis), crowd (which acquisitions wait in this process for their turn to
-// ask), tokens (the token floor to propose to scripts), outage (which servers fail, and when each is reported next), clock (every deadline), timerqueue (every timer of
-// an engine, on one goroutine) and events (runs the user's loggers and hooks, on a goroutine that nothing depends on).
+// ask), releases (gives holds back until the masters have confirmed it), tokens (the token floor to propose to
+// scripts), outage (which servers fail, and when each is reported next), clock (every deadline), timerqueue (every
+// timer of an engine, on one goroutine) and events (runs the user's loggers and hooks, on a goroutine that nothing
+// depends on).
 //
 // # Goroutines and lock order
 //
@@ -49,7 +50,7 @@
 // Package hold has the states, what leads from one to the next, and what follows, as one table. A driver takes an event
 // to its hold by step, under the mutex of the lease, and apply carries out what follows. driver.current is the one
 // place that knows whether an answer or a message counts: it names one hold id, that of the current hold, which is not
-// over. The exception is inherit: the release of a former hold is answered that an operator broke it, and the current
+// over. The exception is Inherit: the release of a former hold is answered that an operator broke it, and the current
 // hold ends.
 //
 // A lease stands on one hold. Its end is the end of that hold. A conversion acquires a second hold, which has an end of
@@ -66,7 +67,7 @@
 // which Kept, NotKept, End or nothing follows.
 //
 // Release: endByHolder, giveBack, giving.directly; with several masters giving.calls, and count for each answer. A hold
-// that ends without a caller that waits: giveInBackground. A release that fails goes to the releaseQueue.
+// that ends without a caller that waits: giveInBackground, releases.Queues.Add. A release that fails: Retry.
 //
 // Loss: the timer queue calls Fire, step of Tick, apply, end, fire. The contexts of the lease end, the rest is
 // released.

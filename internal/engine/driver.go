@@ -246,6 +246,19 @@ func (h *driver) need() *extra {
 // releaseSoon ends a hold that is held, or is kept for its holder, under mu, and gives it back in the background.
 func (h *driver) releaseSoon() { h.step(hold.Event{Kind: hold.Release, Way: hold.AtOnce}) }
 
+// Inherit ends the hold because the hold before it was broken, although this process released that one without knowing.
+// An acquisition that asks again goes on under its next id, a lease that was converted with the hold in the other mode.
+// An operator broke hold A just as it restarted as B, say, and a message that names A is not for B. So the answer to
+// A's release ends B.
+func (h *driver) Inherit(by *Breaker) {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.replaced { // by a conversion, while the release was on its way
+		h = h.lease.standing.Load()
+	}
+	h.step(hold.Event{Kind: hold.Broken, By: by, Keeps: !by.Now})
+}
+
 // setContended records that a waiter in another process is behind this hold, under mu. There are two sources of that: a
 // message, which is sent once, for the first waiter that queues, and may be lost; and the answer to a renewal.
 func (h *driver) setContended() {
@@ -290,8 +303,9 @@ func (h *driver) state() (s HoldState, stands bool) {
 //
 // A token block begins with the token that any other grant would get, has the size that was asked for, and ends at most
 // a second ahead of the master's clock. Several masters would each cut it off at their own clock, so the client asks
-// for less before that (tokens.Floor.Budget). Each master reports where its block begins; the lease may use the tokens from
-// the largest of these on. Raises, renewals and releases name the last token, which is the master's counter.
+// for less before that (Budget of tokens.Floor). Each master reports where its block begins; the lease may use the
+// tokens from the largest of these on. Raises, renewals and releases name the last token, which is the master's
+// counter.
 type sharedHold struct {
 	block       int                  // size of the token block to ask for; 0: the hold is not shared
 	first       fencing.Token        // first token of the granted block

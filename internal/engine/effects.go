@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"log/slog"
 	"math"
 	"slices"
@@ -19,7 +20,7 @@ import (
 // apply carries out what follows from an event, under mu. A request joins the queue of its master and leaves from
 // there.
 func (h *driver) apply(now hold.Now, effects []hold.Effect) {
-	over := false
+	over, floor := false, int64(0)
 	for i := range effects {
 		switch f := &effects[i]; f.Kind {
 		case hold.SendAcquire:
@@ -30,8 +31,13 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 			h.renew(f)
 		case hold.SendRelease:
 			over = true
-			if f.Way != hold.ByCaller && (i == 0 || effects[i-1].Kind != hold.SendRelease) {
-				giveInBackground(h, effects[i:])
+			if f.Way != hold.ByCaller {
+				var heir *driver
+				if f.Heir {
+					heir = h
+				}
+				floor = cmp.Or(floor, h.e.tokens.ProposalAfter(h.token())) // the same for all masters
+				h.giveInBackground(f, heir, floor)
 			}
 		case hold.Wait:
 			h.asking.enqueue(f)

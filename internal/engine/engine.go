@@ -20,6 +20,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/outage"
+	"github.com/seed74116694/fencelock/internal/releases"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/tokens"
 	"github.com/seed74116694/fencelock/internal/transport"
@@ -68,9 +69,9 @@ type Engine struct {
 	waiters        []*waitSets // of each master
 	crowds         crowd.Crowds[*acquisition]
 	contentions    crowd.Contentions
-	wakeUps        atomic.Uint64    // how often all waiters of a master were made to ask
-	releases       []*releaseQueues // of each master
-	renewalOutages outage.Set       // of the servers that do not renew leases
+	wakeUps        atomic.Uint64      // how often all waiters of a master were made to ask
+	releases       []*releases.Queues // of each master
+	renewalOutages outage.Set         // of the servers that do not renew leases
 	evicting       evicting
 	underWay       underWay
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
@@ -153,7 +154,12 @@ func (e *Engine) connect() {
 		m := transport.NewMaster(shared, i, client)
 		e.masters = append(e.masters, m)
 		e.waiters = append(e.waiters, &waitSets{e: e, m: m, byName: make(map[string]*waitSet)})
-		e.releases = append(e.releases, &releaseQueues{e: e, m: m, byNode: make(map[*transport.Node]*releaseQueue)})
+		e.releases = append(e.releases, releases.New(releases.Config{
+			Master: m, Clock: e.clock, Timers: e.timers, Keys: e.keys, UnderWay: e.underWay.add,
+			Script:  func(plain bool) *transport.Script { return e.scripts.of(m).releaseOf(plain) },
+			Dropped: func() { e.counters.unconfirmed.Add(1) },
+			GoOn:    func(key string, more wire.More) { e.waiters[i].goOn(key, more) },
+		}))
 	}
 }
 

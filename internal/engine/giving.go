@@ -12,6 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/releases"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -58,11 +59,11 @@ func ReleaseAll(leases []*Lease) []error {
 // giving is the release of one hold on its masters. It counts the answers, and is under way until further ones change
 // nothing. It outlives the call that waits for it, because answers may arrive after the call's timeout.
 type giving struct {
-	h, heir   *driver // heir goes on in place of h, nil for none: see inherit
+	h, heir   *driver // heir goes on in place of h, nil for none: see Inherit
 	by        way
 	unawaited bool          // no caller waits for it, by its terms: the verdict goes to the hooks and to the logger
 	certain   chan struct{} // closed when further answers change nothing
-	releases  []release     // of each master; without a hold where none is posted
+	parts     []part        // of each master; without a hold where none is posted
 
 	mu        sync.Mutex // guards what follows
 	answers   hold.Giving
@@ -77,21 +78,23 @@ type way uint8
 const (
 	awaited  way = iota // a caller waits until a quorum does not have the hold, and may grant the lock to other holds
 	byTerms             // as awaited, unless the terms have the caller not wait
-	atOnce              // no caller waits, but single attempts do: see leaving
 	adopting            // a caller waits until it is known that a quorum had the hold until it was released
 )
 
 // shows says what the answers of each way are to show.
-var shows = [...]hold.Shows{awaited: hold.IsGone, byTerms: hold.IsGone, atOnce: hold.IsOver, adopting: hold.WasHeld}
+var shows = [...]hold.Shows{awaited: hold.IsGone, byTerms: hold.IsGone, adopting: hold.WasHeld}
+
+// manyUnawaited releases that no caller waits for may have no answer. Beyond that the servers are slower than their
+// clients, and the caller waits.
+const manyUnawaited = 1024
 
 func newGiving(h, heir *driver, by way) *giving {
 	e := h.e
 	e.underWay.add(+1)
-	g := &giving{h: h, heir: heir, by: by, certain: make(chan struct{}), releases: make([]release, len(e.masters))}
+	g := &giving{h: h, heir: heir, by: by, certain: make(chan struct{}), parts: make([]part, len(e.masters))}
 	g.answers = hold.NewGiving(shows[by], len(e.masters))
 	if by == byTerms && h.terms.BackgroundRelease {
-		// If so many releases have no answer, the servers are slower than their clients, and the caller waits.
-		if g.unawaited = e.unawaited.Add(1) <= releasesUnderWay; !g.unawaited {
+		if g.unawaited = e.unawaited.Add(1) <= manyUnawaited; !g.unawaited {
 			e.unawaited.Add(-1)
 		}
 	}
@@ -105,7 +108,11 @@ func giveBack(ctx context.Context, bounded bool, h, heir *driver, releases []hol
 	e, returned := h.e, false
 	defer func() { // a method of ctx or a hook of the client has panicked, perhaps before the release was sent
 		if !returned {
-			newGiving(h, heir, atOnce).calls(releases, nil).post()
+			h.lease.mu.Lock()
+			for i := range releases {
+				h.giveInBackground(&releases[i], heir, e.tokens.ProposalAfter(h.token()))
+			}
+			h.lease.mu.Unlock()
 		}
 	}()
 	var over <-chan struct{}
@@ -127,27 +134,15 @@ func giveBack(ctx context.Context, bounded bool, h, heir *driver, releases []hol
 	return err
 }
 
-// giveInBackground sends the releases at the beginning of these effects in the background, under mu. They are counted
-// at once, so that Close sees either the hold or its releases.
-func giveInBackground(h *driver, releases []hold.Effect) {
-	other := func(f hold.Effect) bool { return f.Kind != hold.SendRelease }
-	if end := slices.IndexFunc(releases, other); end >= 0 {
-		releases = releases[:end]
+// giveInBackground gives the hold back on one master without a caller that waits, under mu. The release is counted at
+// once, so that Close sees either the hold or its releases.
+func (h *driver) giveInBackground(f *hold.Effect, heir *driver, floor int64) {
+	if h.withdraw(f) {
+		return
 	}
-	var heir *driver
-	if releases[0].Heir {
-		heir = h
-	}
-	switch releases[0].Way {
-	case hold.AtOnce: // not together with others, since the next single attempts of this process wait for the answers
-		newGiving(h, heir, atOnce).calls(releases, nil).post()
-	default: // through the queues: the releases of a crowd that gives up are sent together
-		g := giving{h: h, heir: heir}
-		for i := range releases {
-			if !g.withdraw(&releases[i]) {
-				g.queue(&releases[i])
-			}
-		}
+	r := h.release(f, heir, h.e.clock.Now(), floor)
+	if over := h.e.releases[f.Master].Add(&r, f.Way == hold.Together); over != nil {
+		h.lease.mu.afterUnlock(over)
 	}
 }
 
@@ -167,18 +162,19 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 		within = bounded
 	}
 	now := e.clock.Now()
-	r := g.on(f, now)
+	r := part{Release: h.release(f, g.heir, now, 0), g: g, m: m}
 	var keys [2]string
 	var array [3]string
-	args := r.request(now).Args(array[:0])
-	result, sent := m.Do(within, e.scripts.of(m).releaseOf(h), e.keys.ForCall(keys[:0], r.key), wire.Vote{}, args)
+	args := r.Request(now).Args(array[:0])
+	result, sent := m.Do(within, e.scripts.of(m).releaseOf(r.Plain), e.keys.ForCall(keys[:0], r.Key), wire.Vote{}, args)
 	if result.NonRedisError() != nil && within.Err() != nil {
 		silence := &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
 		if over != nil && ctx.Err() != nil { // not a failure of the master, so no backoff delays other releases
-			pending := r
-			pending.announce()
-			pending.of.queue(r.key).add(&pending)
-			return g.unreleased(NodeFailures{failureOf(m, r.key, silence)}, 0)
+			pending := r.Release
+			if over := e.releases[m.Index].Add(&pending, true); over != nil {
+				over()
+			}
+			return g.unreleased(NodeFailures{failureOf(m, r.Key, silence)}, 0)
 		}
 		result = rueidis.NewErrorResult(silence)
 	}
@@ -194,90 +190,114 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 
 // calls makes the releases, for the caller to post. All masters get one token floor for the tokens that hand-offs mint.
 // Several masters grant the next holder at this moment, and its token needs no raise if they mint the same one.
-//
-// Without a caller that waits, the release on a server that fails goes with the next probe. No attempt waits for that:
-// it fails at once, as it would without the release.
 func (g *giving) calls(releases []hold.Effect, calls postings) postings {
 	h := g.h
 	e, lock := h.e, h.key
-	keys, now, proposal := e.keys.ForCall(nil, h.key), e.clock.Now(), e.tokens.ProposalAfter(h.token())
+	keys, now, floor := e.keys.ForCall(nil, lock), e.clock.Now(), e.tokens.ProposalAfter(h.token())
 	var args []string // mostly the same for all masters
-	var last release
+	var last *part
 	for i := range releases {
 		f := &releases[i]
-		switch m, r := e.masters[f.Master], &g.releases[f.Master]; {
-		case g.withdraw(f):
-		case g.by == atOnce && m.At(lock).Failing():
-			g.queue(f)
-		default:
-			*r = g.on(f, now)
-			if r.job = g; g.by == atOnce || g.unawaited {
-				r.onAnswer = r.of.leaving.add(lock)
-			}
-			if args == nil || r.tombstone != last.tombstone || r.outrun != last.outrun {
-				last, args = *r, r.request(now).Args(make([]string, 0, 4))
-			}
-			calls = append(calls, r.posting(keys, args, proposal))
+		if h.withdraw(f) {
+			continue
 		}
+		r := &g.parts[f.Master]
+		*r = part{Release: h.release(f, g.heir, now, floor), g: g, m: e.masters[f.Master]}
+		if g.unawaited {
+			r.onAnswer = e.releases[f.Master].Leaving.Add(lock)
+		}
+		if last == nil || r.Tombstone != last.Tombstone || r.Outrun != last.Outrun {
+			last, args = r, r.Request(now).Args(make([]string, 0, 4))
+		}
+		calls = append(calls, r.posting(keys, args))
 	}
-	for i := range g.releases {
-		if g.releases[i].job == nil { // it has let go of the hold, or its release is in a queue
+	for i := range g.parts {
+		if g.parts[i].g == nil { // that master has let go of the hold
 			g.count(i, false, nil)
 		}
 	}
 	return calls
 }
 
-// queue hands the release on one master to its queue, under mu.
-func (g *giving) queue(f *hold.Effect) {
-	r := g.on(f, g.h.e.clock.Now())
-	r.announce()
-	g.h.lease.mu.afterUnlock(func() { r.of.queue(r.key).add(&r) })
-}
-
-// on returns the release on one master. The node timeout covers a call that is still on its way.
-func (g *giving) on(f *hold.Effect, now clock.Instant) release {
-	h := g.h
-	r := release{
-		of: h.e.releases[f.Master], key: h.key, hold: h.id, heir: g.heir,
-		until: now.Add(f.Keep + h.e.cfg.NodeTimeout),
+// release returns the release on one master. The node timeout covers a call that is still on its way.
+func (h *driver) release(f *hold.Effect, heir *driver, now clock.Instant, floor int64) releases.Release {
+	r := releases.Release{
+		Key: h.key, Hold: h.id, Until: now.Add(f.Keep + h.e.cfg.NodeTimeout), Floor: floor,
+		Plain: h.mode == fencing.Write && (h.extra == nil || h.extra.owner == "" && h.extra.shared.block == 0),
+	}
+	if heir != nil {
+		r.Heir = heir
 	}
 	if f.At > 0 {
-		r.minimum = minimum{h.terms.MinHold, f.At}
+		r.Minimum = releases.Minimum{Least: h.terms.MinHold, Until: f.At}
 	}
 	if f.Outrun > 0 {
-		r.outrun = wire.Outrun{Token: f.Token, Grant: f.Outrun}
+		r.Outrun = wire.Outrun{Token: f.Token, Grant: f.Outrun}
 	}
 	if f.TTL > 0 {
-		r.tombstone = wire.Tombstone{TTL: wire.FormatMillis(f.TTL), Several: f.Several}
+		r.Tombstone = wire.Tombstone{TTL: wire.FormatMillis(f.TTL), Several: f.Several}
 	}
 	return r
 }
 
-func (r *release) posting(keys, args []string, proposal int64) posting {
-	m := r.of.m
-	return posting{m, transport.Call{
-		Script: r.of.e.scripts.of(m).releaseOf(r.job.h), Keys: keys, Vote: m.Vote(proposal), Args: args,
-		To: r, Urgent: true, AnyServer: r.job.by != adopting,
+// withdraw takes the request for the hold back if it still waits in this process, and reports whether it did. Then that
+// master needs no release. A server stands still, say, and 1,000 attempts end: most of their requests have not left.
+func (h *driver) withdraw(f *hold.Effect) bool {
+	return f.Unsent && h.e.masters[f.Master].Withdraw(h.key, h.id)
+}
+
+// part is the release on one master of a giving that counts the answer.
+type part struct {
+	releases.Release
+	g        *giving
+	m        *transport.Master
+	onAnswer func() // sends the single attempts that wait for the answer; nil if none may wait
+	isOver   bool   // it is counted; under the mutex of g
+}
+
+func (r *part) posting(keys, args []string) posting {
+	return posting{r.m, transport.Call{
+		Script: r.g.h.e.scripts.of(r.m).releaseOf(r.Plain), Keys: keys, Vote: r.m.Vote(r.Floor), Args: args,
+		To: r, Urgent: true, AnyServer: r.g.by != adopting,
 	}}
 }
 
-func (s *scriptSet) releaseOf(h *driver) *transport.Script {
-	if h.mode == fencing.Write && (h.extra == nil || h.extra.owner == "" && h.extra.shared.block == 0) {
+func (s *scriptSet) releaseOf(plain bool) *transport.Script {
+	if plain {
 		return s.plainRelease
 	}
 	return s.release
 }
 
-// withdraw takes the request for the hold back if it still waits in this process, and reports whether it did. Then that
-// master needs no release. A server stands still, say, and 1,000 attempts end: most of their requests have not left.
-func (g *giving) withdraw(f *hold.Effect) bool {
-	return f.Unsent && g.h.e.masters[f.Master].Withdraw(g.h.key, g.h.id)
+func (r *part) Receive(result rueidis.RedisResult, sent clock.Instant) {
+	had, failure := r.answered(result, sent)
+	if r.onAnswer != nil {
+		r.onAnswer()
+	}
+	r.g.count(r.m.Index, had, failure)
+}
+
+// answered applies the answer. A release that failed is retried in the background.
+func (r *part) answered(result rueidis.RedisResult, sent clock.Instant) (had bool, failure *NodeFailure) {
+	m, queues := r.m, r.g.h.e.releases[r.m.Index]
+	reply, err := wire.ReadRelease(result)
+	if err != nil {
+		again := r.Release
+		retry := func() { queues.Retry(&again, err) }
+		if r.g.by != adopting || !r.g.postpone(retry) {
+			retry()
+		}
+		failed := failureOf(m, r.Key, m.Explain(err))
+		return false, &failed
+	}
+	m.Sample(r.Key, sent, reply.Micros)
+	queues.Confirmed(&r.Release, reply)
+	return reply.Was == wire.WasGranted, nil
 }
 
 func (g *giving) count(master int, had bool, failure *NodeFailure) {
 	g.mu.Lock()
-	g.releases[master].isOver = true
+	g.parts[master].isOver = true
 	if failure != nil {
 		g.failures = append(g.failures, *failure)
 	}
@@ -363,7 +383,7 @@ func (g *giving) unreleased(failures NodeFailures, got int) *Error {
 func (g *giving) causes() NodeFailures {
 	all, e := slices.Clone(g.failures), g.h.e
 	for i, m := range e.masters {
-		if !g.releases[i].isOver {
+		if !g.parts[i].isOver {
 			all = append(all, failureOf(m, g.h.key, &transport.NoReply{After: e.cfg.ReleaseTimeout}))
 		}
 	}
@@ -373,11 +393,11 @@ func (g *giving) causes() NodeFailures {
 
 // postpone keeps a release of an adoption that has failed, and reports whether it did: it is repeated only if the
 // adoption succeeds, since otherwise another process may adopt the hold.
-func (g *giving) postpone(r *release, cause error) bool {
+func (g *giving) postpone(retry func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.taken {
-		g.postponed = append(g.postponed, func() { r.of.retry(r, cause) })
+		g.postponed = append(g.postponed, retry)
 	}
 	return !g.taken
 }

@@ -21,7 +21,7 @@ func (e *Engine) onMessage(m *transport.Master, from *transport.Node, text strin
 	h := e.registry.lookup(id)
 	if h == nil {
 		if _, is := message.(wire.Handoff); is {
-			e.releases[m.Index].handedOff(id)
+			e.releases[m.Index].HandedOff(id)
 		}
 		return
 	}
@@ -172,7 +172,7 @@ func (e *Engine) onListen(m *transport.Master, _ *transport.Node) {
 // onMoved is called when other servers answer for some keys of the master, after a failover, say. They may lack what
 // the servers before them have answered, so the waiters ask again, and recent releases are sent again.
 func (e *Engine) onMoved(m *transport.Master) {
-	e.releases[m.Index].repeat()
+	e.releases[m.Index].Repeat()
 	e.waiters[m.Index].wakeAll()
 }
 

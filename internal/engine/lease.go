@@ -324,7 +324,7 @@ func (l *Lease) ResetContended() {
 	open.Store(int64(len(h.e.masters)))
 	l.mu.afterUnlock(func() {
 		for _, releases := range h.e.releases {
-			releases.leaving.after(h.key, func() {
+			releases.Leaving.After(h.key, func() {
 				if open.Add(-1) == 0 {
 					h := l.lock()
 					defer l.mu.Unlock()

@@ -13,7 +13,6 @@ type Shows uint8
 
 const (
 	IsGone  Shows = iota // that a quorum does not have the hold, and may grant the lock to other holds
-	IsOver               // that no answer is outstanding
 	WasHeld              // that a quorum had the hold until it was released
 )
 
@@ -52,8 +51,6 @@ func (g *Giving) Found() Finding { return g.found(g.had, g.hadNot) }
 
 func (g *Giving) found(had, hadNot int) Finding {
 	switch need := g.masters/2 + 1; {
-	case g.shows == IsOver: // all answers are awaited
-		return NotKnown
 	case hadNot >= need:
 		return WasGone
 	case had >= need, g.shows == IsGone && had+hadNot >= need:

@@ -66,8 +66,8 @@ func (f *Floor) Budget(n int, seen fencing.Token) int {
 // mints a proposal that its counter, or without one its clock, has not passed, and that is at most a second ahead of
 // that clock.
 //
-// The quorum whose clocks are closest to each other decides. Three masters show 10.0, 10.1 and 14.0 s, say: the first
-// two do. most is what all of the quorum permit, 10.8 s; least is ahead of their clocks, and of others that most
+// The quorum with the clocks closest to each other decides. Three masters show 10.0, 10.1 and 14.0 s, say: the first
+// two do. most is what all of the quorum permit, 10.8 s; least is ahead of their clocks, and of further ones that most
 // permits: 10.15 s. Where clocks are too far apart, least is most: masters further ahead mint their clocks, and those
 // behind are raised. This process's own clock is used only if no master's is known.
 func (f *Floor) bounds() (least, most int64) {
@@ -122,7 +122,7 @@ func (f *Floor) Answered(took time.Duration) {
 
 // Observe records a token, so that the next proposal is beyond it, which saves raises. The tokens of a shared hold run
 // ahead of the clock. They are recorded with their lock only: else the blocks of one lock would leave no room for the
-// blocks of others.
+// blocks of the next.
 func (f *Floor) Observe(token fencing.Token) {
 	for {
 		seen := f.largest.Load()
@@ -166,12 +166,12 @@ func (f *Floor) Reach(master int) fencing.Token {
 }
 
 // Ahead returns how far the masters' clocks are ahead of this process's own, for the time in the ids of holds. Several
-// masters queue by these ids, so a client whose own clock is a minute ahead would wait for a minute among others. All
-// clients follow the clock in the middle, of two the one that is behind.
+// masters queue by these ids, so a client with a clock that is a minute ahead would wait a minute longer. All clients
+// follow the clock in the middle, or the earlier one of two.
 //
 // A difference within the uncertainty of the estimate changes nothing: clocks that are set by NTP order holds better
 // than the estimate, and holds of one process keep their order. After a suspension of the machine the estimate is too
-// small until the next answer. A hold of that time is before others, which is unfair and not unsafe.
+// small until the next answer. A hold of that time is before older ones, which is unfair and not unsafe.
 func (f *Floor) Ahead() time.Duration {
 	ahead := time.Duration(f.ahead.Load())
 	var array [9]int64

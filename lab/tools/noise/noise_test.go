@@ -79,6 +79,7 @@ func TestPackages(t *testing.T) {
 		"internal/ctxend":     {mutex, callback},
 		"internal/crowd":      {mutex},
 		"internal/masterset":  {mutex, channel, callback},
+		"internal/releases":   {mutex, atomic, callback},
 	}
 	for _, r := range reports {
 		require.Empty(t, r.without)
