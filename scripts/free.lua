@@ -59,7 +59,7 @@ if (t or not w) and not (own or ARGV[6]) and (not h[2] or readers and readers % 
     end
     if not lost then
       local largest = t and t > v and sub(w, 1, 16) or token
-      local free, n = largest .. hundred, format('%d 0 0', (readers or 0) + 1)
+      local free, n = largest .. hundred, readers and format('%d 0 0', readers + 1) or '1 0 0'
       if tw and tw ~= largest then free = free .. tw end
       call('HSET', lock, 'w', free, 'n', n, id, 'g ' .. expiryText .. ' ' .. token .. ' ' .. now .. ' ' .. details)
       if tokens and not h.c then call('HSET', lock, 'c', '0') end
@@ -67,7 +67,7 @@ if (t or not w) and not (own or ARGV[6]) and (not h[2] or readers and readers % 
   end
   if not lost then
     if owner and mode == 'r' then call('HSET', lock, 'o:' .. owner, '1 ' .. token .. ' r 1') end
-    if readers then
+    if fresh and readers then
       call('PEXPIRE', lock, life, 'GT')
     elseif fresh then
       call('PEXPIRE', lock, life)

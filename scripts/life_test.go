@@ -215,3 +215,31 @@ func TestARenewalOfWhatWasRenewedTogether(t *testing.T) {
 		}
 	})
 }
+
+// A writer takes the lock over a hold of any form that has expired, and nothing of that hold stays.
+func TestAWriterTakesTheLockOverAnExpiredHold(t *testing.T) {
+	long := writer("01")
+	long.meta = strings.Repeat("long", 30)
+	everywhere(t, func(e *env) {
+		for name, r := range map[string]request{
+			"plain": writer("01"), "long": long, "named": writer("01").by("a"), "shared": writer("01").shared(9),
+		} {
+			for _, renewed := range []bool{false, true} {
+				e.flushAll()
+				token := e.run(acquire(r))[1].(int64)
+				if renewed {
+					e.pass(time.Second)
+					require.EqualValues(e.t, 1, e.run(renew("01", ttl, token))[1], name)
+				}
+				e.pass(ttl*time.Millisecond + time.Second)
+				reply := e.run(acquire(writer("02")))
+				require.EqualValues(e.t, 1, reply[0], name)
+				require.Greater(e.t, reply[1], token, name)
+				require.EqualValues(e.t, 0, e.run(renew("01", ttl, token))[1], name)
+				require.Equal(e.t, writer("02").details(), e.run(tryAcquire(writer("03")))[7], name)
+				require.EqualValues(e.t, 1, answer(e, release("02", 0)))
+				e.onlyTokensStay()
+			}
+		}
+	})
+}

@@ -44,8 +44,7 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
     return 1
   end
   local readers = KEYS[2] ~= lock and not (w and #w == 64) and own and string.match(h[2] or '', '^(%d+) 0 0$')
-  local owner = readers and string.match(own, '^g %d+ %d+ %d+ %a %d+ ([-+%w]%w*)')
-  if owner and (owner == id or string.find(owner, '^%p')) then
+  if readers and string.byte(own) == 103 and string.find(own, '^r %d+ [-+]', 48) then -- 'g', and no name of an owner
     call('ZREM', lock .. ':h', id)
     if readers == '1' then
       call('HDEL', lock, id, 'n', 'c')
