@@ -161,7 +161,7 @@ func (a *acquisition) isKeptBack() bool {
 // because a route changes only where a listener follows a master to another server.
 func (a *acquisition) describe() {
 	if route := a.hold.e.masters.route(a.hold.key); route != a.route {
-		a.route, a.detail = route, a.hold.details(route, a.converts, a.hold.terms.handoffArg)
+		a.route, a.detail = route, a.hold.details(route, a.converts, a.hold.terms.args.handOff)
 		if a.posted != nil {
 			a.posted.args = a.args(nil)
 		}
@@ -300,9 +300,9 @@ func (a *acquisition) sending(m *transport.Master) {
 // args appends the arguments of script to a slice of the caller, whose array is on its stack for a single master.
 func (a *acquisition) args(into []string) []string {
 	h := a.hold
-	ttl := h.terms.ttlArg
+	ttl := h.terms.args.ttl
 	if h.terms.MinHold > 0 {
-		ttl = h.terms.formatTTL(h.life.Keep(h.now()))
+		ttl = h.terms.keepArg(h.life.Keep(h.now()))
 	}
 	if a.entry == Join {
 		return wire.Join{
@@ -401,8 +401,8 @@ func (a *acquisition) restart(errs hold.Failures) {
 	h := a.hold
 	a.errs = errs // until the masters have answered for the next hold, the best explanation why there is no lease
 	for i, err := range errs {
-		if outrun, is := err.(*hold.Outrun); is {
-			by := time.Duration(outrun.By)*time.Microsecond + tokens.AllowedLead
+		if ahead, is := err.(*hold.CounterAhead); is {
+			by := time.Duration(ahead.By)*time.Microsecond + tokens.AllowedLead
 			errs[i] = &CounterAhead{By: by.Round(time.Second)}
 		}
 	}

@@ -70,7 +70,8 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 		return r, l.done.err()
 	}
 	terms := h.terms
-	if ttl := h.life.TTL(h.now()); ttl != terms.TTL {
+	now := h.now()
+	if ttl := h.life.TTL(&now); ttl != terms.TTL {
 		changed := *terms
 		changed.TTL = ttl
 		terms = changed.Prepare()

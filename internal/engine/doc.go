@@ -73,7 +73,7 @@
 // released.
 //
 // An option of a lease is a field of Terms, or of hold.Terms if it decides when the hold ends; one of all leases is a
-// field of Config. What only few holds need for it is in extra, or in rare of package hold, which are nil for the
+// field of Config. What only few holds need for it is in extra, here or in package hold, which is nil for the
 // others.
 //
 // # What fails, and what follows

@@ -53,26 +53,26 @@ type Terms struct {
 
 	BackgroundRelease bool // Release does not wait for the masters
 
-	ttlArg, handoffArg wire.Millis // as arguments of scripts
+	args struct{ ttl, handOff wire.Millis } // of scripts
 }
 
 // Prepare computes once what every request under these terms needs.
 func (t Terms) Prepare() *Terms {
-	t.HandOff = min(t.TTL, maxHandoffTTL)
-	t.ttlArg, t.handoffArg = wire.FormatMillis(t.TTL), wire.FormatMillis(t.HandOff)
+	t.HandOff = min(t.TTL, longestHandOff)
+	t.args.ttl, t.args.handOff = wire.FormatMillis(t.TTL), wire.FormatMillis(t.HandOff)
 	return &t
 }
 
-// formatTTL returns a TTL as an argument of scripts. It is mostly that of the terms.
-func (t *Terms) formatTTL(ttl time.Duration) wire.Millis {
-	if ttl == t.TTL {
-		return t.ttlArg
+// keepArg is for how long a master is to keep a hold, as an argument of scripts: mostly for the TTL of the terms.
+func (t *Terms) keepArg(keep time.Duration) wire.Millis {
+	if keep == t.TTL {
+		return t.args.ttl
 	}
-	return wire.FormatMillis(ttl)
+	return wire.FormatMillis(keep)
 }
 
-// maxHandoffTTL bounds the lease of a waiter, and the duration of a hand-off before its first renewal.
-const maxHandoffTTL = 3 * time.Second
+// longestHandOff bounds the life of a waiter, and the duration of a hand-off before its first renewal.
+const longestHandOff = 3 * time.Second
 
 // driver drives one hold: package hold decides, and the driver reports to it what happens, and carries out what
 // follows. It has what the hold does not know: its names, its lease, its timer and its observers. A lease has one

@@ -184,7 +184,7 @@ func (h *driver) send(f *hold.Effect) {
 		// It waits for a master until the next renewal, and has its grant until then: no message reports it.
 		details := h.details(e.masters.route(h.key), "", wire.FormatMillis(min(f.TTL, time.Hour)))
 		regain := wire.Regain{
-			Hold: h.id, TTL: h.terms.formatTTL(f.Keep), Token: f.Token, Details: details, Trusted: f.Known,
+			Hold: h.id, TTL: h.terms.keepArg(f.Keep), Token: f.Token, Details: details, Trusted: f.Known,
 		}
 		if own := h.life.Votes()[f.Master].Token; own > f.Token {
 			regain.Own = own
@@ -222,7 +222,7 @@ func (h *driver) renew(f *hold.Effect) {
 		kind = hold.Confirmed
 	}
 	renewal := &transport.Renewal{
-		Renewal:  h.renewal(h.terms.formatTTL(f.Keep), token),
+		Renewal:  h.renewal(h.terms.keepArg(f.Keep), token),
 		Deadline: f.Until,
 		Done: func(renewed bool, err error, sent clock.Instant) {
 			e := hold.Event{Kind: kind, Master: m.Index, Token: token, TTL: ttl, Sent: sent}

@@ -17,7 +17,7 @@ func (h *Hold) whileHeld(now *Now, e *Event, do []Effect) []Effect {
 		return h.tick(now, do)
 	case Renew:
 		if !h.round {
-			return h.start(now, do)
+			return h.startRound(now, do)
 		}
 	case Poll:
 		return h.poll(now, do)
@@ -46,20 +46,20 @@ func (h *Hold) whileHeld(now *Now, e *Event, do []Effect) []Effect {
 // exchange has the lease stand on this hold as it stood on the former one: with its TTL and its limit.
 func (h *Hold) exchange(now *Now, e *Event) {
 	h.second = false
-	if ttl := e.From.TTL(*now); ttl != h.ttl(now) {
+	if ttl := e.From.TTL(now); ttl != h.TTL(now) {
 		h.setTTL(now, ttl, e.Sent.Mono) // it was set during the conversion
 	}
-	if from := e.From.rare; from != nil && from.limit != clock.Never {
+	if from := e.From.extra; from != nil && from.limit != clock.Never {
 		h.need().limit = from.limit
 	}
 }
 
 // need returns what few holds need, for one that does.
-func (h *Hold) need() *rare {
-	if h.rare == nil {
-		h.rare = &rare{limit: clock.Never}
+func (h *Hold) need() *extra {
+	if h.extra == nil {
+		h.extra = &extra{limit: clock.Never}
 	}
-	return h.rare
+	return h.extra
 }
 
 const (
@@ -100,8 +100,8 @@ func (h *Hold) next(now *Now) time.Duration {
 	if h.safe {
 		at = min(at, h.riskAt(now))
 	}
-	if h.rare != nil {
-		at = min(at, h.rare.limit)
+	if h.extra != nil {
+		at = min(at, h.extra.limit)
 	}
 	return min(at, time.Duration(h.mono.Load()))
 }
@@ -110,10 +110,10 @@ func (h *Hold) next(now *Now) time.Duration {
 // third. A limit that ends the lease before its trust is no risk.
 func (h *Hold) riskAt(now *Now) time.Duration {
 	until := h.Until().Mono
-	if h.rare != nil && h.rare.limit <= until {
+	if h.extra != nil && h.extra.limit <= until {
 		return clock.Never
 	}
-	span := h.trustedTTL(h.ttl(now), now)
+	span := h.trustedFor(h.TTL(now), now)
 	if h.handOff {
 		span = now.Terms.HandOff
 	}
@@ -133,12 +133,12 @@ func (h *Hold) tick(now *Now, do []Effect) []Effect {
 	case h.round:
 		return h.stalled(now, do)
 	default:
-		return h.start(now, do)
+		return h.startRound(now, do)
 	}
 }
 
-// start begins a round with every master that has the hold and has no request in flight.
-func (h *Hold) start(now *Now, do []Effect) []Effect {
+// startRound begins a round with every master that has the hold and has no request in flight.
+func (h *Hold) startRound(now *Now, do []Effect) []Effect {
 	// The round begins before its first request leaves, because its trust counts from here.
 	h.round, h.stands, h.sent = true, false, now.Instant
 	for i := range h.ballot.Votes() {
@@ -154,7 +154,7 @@ func (h *Hold) poll(now *Now, do []Effect) []Effect {
 		h.again = true
 		return do
 	}
-	return h.start(now, do)
+	return h.startRound(now, do)
 }
 
 // renew asks one master in the round under way. A master with a request in flight is asked again when that request has
@@ -165,8 +165,8 @@ func (h *Hold) renew(now *Now, master int, until clock.Instant, do []Effect) []E
 	if !vote.Renewing(h.Token()) {
 		return do
 	}
-	ttl := h.ttl(now)
-	if h.rare != nil && h.rare.ttls != nil {
+	ttl := h.TTL(now)
+	if h.extra != nil && h.extra.changed != nil {
 		// Less than the round's own trust, which only answers reach.
 		vote.Shorten(now.World.Drift.Trusted(h.sent, ttl).Add(-1))
 		if trusted, ok := h.ballot.Votes().TrustedUntil(h.Token()); ok {
@@ -185,7 +185,7 @@ func (h *Hold) renewed(now *Now, e *Event, do []Effect) []Effect {
 	if e.Answer.Status == ballot.NoAnswer {
 		h.note(e.Master, e.Err, true)
 	} else {
-		e.Answer.Until = now.World.Drift.Trusted(e.Sent, h.trustedTTL(e.TTL, now))
+		e.Answer.Until = now.World.Drift.Trusted(e.Sent, h.trustedFor(e.TTL, now))
 		h.noteAnswer(e.Master)
 	}
 	h.ballot.Vote(e.Master).Renewed(h.Token(), e.Answer, now.Instant)
@@ -220,7 +220,7 @@ func (h *Hold) settle(now *Now, do []Effect) []Effect {
 		h.trust(until)
 	}
 	// The round has succeeded once the deadline has reached its own trust, no matter which masters moved it.
-	until, ttl := h.Until().Mono, h.trustedTTL(h.ttl(now), now)
+	until, ttl := h.Until().Mono, h.trustedFor(h.TTL(now), now)
 	switch {
 	case !h.round && until > before: // a quorum has answered, but after the node timeout
 		// An answer that was long on its way confirms a hand-off, but leaves little of the TTL.
@@ -263,7 +263,7 @@ func (h *Hold) regain(now *Now, master int, do []Effect) []Effect {
 		return do
 	}
 	return append(do, Effect{
-		Kind: SendRegain, Master: master, Token: h.Token(), TTL: h.ttl(now), Keep: h.Keep(*now), Known: known,
+		Kind: SendRegain, Master: master, Token: h.Token(), TTL: h.TTL(now), Keep: h.Keep(*now), Known: known,
 		Until: now.Instant,
 	})
 }
@@ -272,7 +272,7 @@ func (h *Hold) regain(now *Now, master int, do []Effect) []Effect {
 func (h *Hold) regained(now *Now, e *Event, do []Effect) []Effect {
 	vote := h.ballot.Vote(e.Master)
 	vote.Regained(h.Token(), e.Answer)
-	vote.Shorten(now.World.Drift.Trusted(e.Sent, h.trustedTTL(e.TTL, now))) // as a renewal
+	vote.Shorten(now.World.Drift.Trusted(e.Sent, h.trustedFor(e.TTL, now))) // as a renewal
 	if e.Answer.Status != ballot.IsGranted && e.Answer.Err == nil && h.unregained < neverRegains {
 		if h.unregained++; h.unregained == neverRegains {
 			do = append(do, Effect{Kind: Missing, Master: e.Master, N: h.ballot.Votes().Standing(h.Token())})
@@ -294,7 +294,7 @@ func (h *Hold) stalled(now *Now, do []Effect) []Effect {
 
 // renewals returns how many masters have renewed the hold in the round.
 func (h *Hold) renewals(now *Now) (n int) {
-	asked := now.World.Drift.Trusted(h.sent, h.trustedTTL(h.ttl(now), now))
+	asked := now.World.Drift.Trusted(h.sent, h.trustedFor(h.TTL(now), now))
 	for i := range h.ballot.Votes() {
 		vote := h.ballot.Vote(i)
 		if h.failures().of(i) == nil && vote.Counts() && vote.Token == h.Token() && vote.Until.Mono >= asked.Mono {
@@ -306,7 +306,7 @@ func (h *Hold) renewals(now *Now) (n int) {
 
 // IsLate reports whether less than half of its time is left, although the hold is to be renewed.
 func (h *Hold) IsLate(now Now) bool {
-	span := h.ttl(&now)
+	span := h.TTL(&now)
 	if h.handOff {
 		span = now.Terms.HandOff
 	}
@@ -389,7 +389,7 @@ var ErrNotThere = errors.New("does not have the hold")
 // else has ended too.
 func (h *Hold) expire(now *Now, do []Effect) []Effect {
 	switch deadline := h.Until(); {
-	case h.rare != nil && now.Mono >= h.rare.limit:
+	case h.extra != nil && now.Mono >= h.extra.limit:
 		return h.lose(now, &Loss{Reason: MaxHold}, do)
 	case now.Mono < deadline.Mono: // only the wall clock has reached it
 		return h.lose(now, &Loss{Reason: Paused}, do)
@@ -426,8 +426,8 @@ func (h *Hold) whyExpired(now *Now) *Loss {
 func (h *Hold) lose(now *Now, loss *Loss, do []Effect) []Effect {
 	switch {
 	case loss.Reason == Taken:
-		if h.rare != nil {
-			h.rare.first = 0 // it leaves no minimum behind: no quorum has it any more
+		if h.extra != nil {
+			h.extra.first = 0 // it leaves no minimum behind: no quorum has it any more
 		}
 	case loss.Limit > 0:
 	case loss.Reason == MaxHold:
@@ -435,7 +435,7 @@ func (h *Hold) lose(now *Now, loss *Loss, do []Effect) []Effect {
 	case h.handOff:
 		loss.Limit, loss.HandOff = now.Terms.HandOff, true
 	default:
-		loss.Limit = h.ttl(now)
+		loss.Limit = h.TTL(now)
 	}
 	return h.end(now, loss, Together, do)
 }
@@ -472,9 +472,9 @@ func (h *Hold) whileLost(now *Now, e *Event, do []Effect) []Effect {
 // has known a grant with a larger token while it trusted in the lease, and the master may set its counter back.
 func (h *Hold) giveBack(now *Now, way Way, released bool, do []Effect) []Effect {
 	kept, until := now.Terms.TTL, time.Duration(0)
-	if h.rare != nil {
-		kept = max(h.longestTTL(now), h.minimumLeft(now))
-		if now.Terms.MinHold > 0 && h.rare.first > 0 && !h.unclaimed && !h.second {
+	if h.extra != nil {
+		kept = max(h.keptFor(now), h.minimumLeft(now))
+		if now.Terms.MinHold > 0 && h.extra.first > 0 && !h.unclaimed && !h.second {
 			until = now.Mono + h.minimumLeft(now)
 		}
 	}
@@ -488,7 +488,7 @@ func (h *Hold) giveBack(now *Now, way Way, released bool, do []Effect) []Effect 
 		if vote.Unanswered() {
 			f.TTL, f.Several = min(max(kept, now.Terms.MinHold), Lateness), vote.MayArriveLate()
 		}
-		if released && len(votes) > 1 && h.outruns(now, i) != nil {
+		if released && len(votes) > 1 && h.counterAhead(now, i) != nil {
 			f.Token, f.Outrun = h.Token(), vote.Token
 		}
 		do = append(do, f)
@@ -507,42 +507,40 @@ func (h *Hold) giveBack(now *Now, way Way, released bool, do []Effect) []Effect 
 // faster than the masters' clocks. So it is no shorter than what a master counts from its own grant.
 func (h *Hold) minimumLeft(now *Now) time.Duration {
 	least := now.Terms.MinHold
-	if least == 0 || h.rare.first == 0 {
+	if least == 0 || h.extra.first == 0 {
 		return least
 	}
-	elapsed := now.Mono - h.rare.first
+	elapsed := now.Mono - h.extra.first
 	return max(least-elapsed+time.Duration(float64(elapsed)*float64(now.World.Drift))+clock.Rounding, 0)
 }
 
 // Keep returns for how long a master is to keep the hold from now on: for the TTL, or for the minimum if that is
 // longer. The trust in the hold is that of the TTL.
-func (h *Hold) Keep(now Now) time.Duration { return max(h.ttl(&now), h.minimumLeft(&now)) }
+func (h *Hold) Keep(now Now) time.Duration { return max(h.TTL(&now), h.minimumLeft(&now)) }
 
-// ttls are the TTLs of a hold since SetTTL. A renewal with an earlier, shorter one may arrive after a renewal with this
+// change is what SetTTL has changed. A renewal with an earlier, shorter one may arrive after a renewal with this
 // one, and set the expiry back.
-type ttls struct {
+type change struct {
 	ttl      time.Duration
 	until    time.Duration // from then on, by the monotonic clock, no renewal from before the change arrives
 	shortest time.Duration // of those that may arrive; math.MaxInt64 if all are answered
 	longest  time.Duration // that a master was ever asked for
 }
 
-// TTL returns for how long a renewal extends the hold.
-func (h *Hold) TTL(now Now) time.Duration { return h.ttl(&now) }
-
-func (h *Hold) ttl(now *Now) time.Duration {
-	if h.rare == nil || h.rare.ttls == nil {
+// TTL returns for how long a renewal extends the hold: the TTL of its terms, or that of SetTTL.
+func (h *Hold) TTL(now *Now) time.Duration {
+	if h.extra == nil || h.extra.changed == nil {
 		return now.Terms.TTL
 	}
-	return h.rare.ttls.ttl
+	return h.extra.changed.ttl
 }
 
-// longestTTL returns for how long a master may keep the hold after the last request.
-func (h *Hold) longestTTL(now *Now) time.Duration {
-	if h.rare == nil || h.rare.ttls == nil {
+// keptFor returns for how long a master may keep the hold after the last request.
+func (h *Hold) keptFor(now *Now) time.Duration {
+	if h.extra == nil || h.extra.changed == nil {
 		return now.Terms.TTL
 	}
-	return h.rare.ttls.longest
+	return h.extra.changed.longest
 }
 
 // Lateness bounds how long a request may be on its way to a master after its client has given up on it. By then the
@@ -553,21 +551,21 @@ const Lateness = time.Minute
 // some seconds before its client gives up on it.
 const outlived = Lateness + 5*time.Second
 
-// trustedTTL returns for how long from its sending a renewal is trusted that has just been answered: for its TTL, or
+// trustedFor returns for how long from its sending a renewal is trusted that has just been answered: for its TTL, or
 // for a shorter one of a renewal that may still arrive.
-func (h *Hold) trustedTTL(ttl time.Duration, now *Now) time.Duration {
-	if h.rare == nil || h.rare.ttls == nil || now.Mono >= h.rare.ttls.until {
+func (h *Hold) trustedFor(ttl time.Duration, now *Now) time.Duration {
+	if h.extra == nil || h.extra.changed == nil || now.Mono >= h.extra.changed.until {
 		return ttl
 	}
-	return min(ttl, h.rare.ttls.shortest)
+	return min(ttl, h.extra.changed.shortest)
 }
 
 // noteUnanswered records that a renewal may arrive later if it failed without an answer. Every answer to the script
 // renew is passed here: the other scripts move no expiry of a grant that has the hold's token. A renewal with the TTL
 // of now, or with a longer one, sets no expiry back.
 func (h *Hold) noteUnanswered(now *Now, e *Event) {
-	if e.Answer.Unknown && e.TTL < h.ttl(now) {
-		t := h.rare.ttls
+	if e.Answer.Unknown && e.TTL < h.TTL(now) {
+		t := h.extra.changed
 		t.shortest, t.until = min(t.shortest, e.TTL), max(t.until, now.Mono+Lateness)
 	}
 }
@@ -576,12 +574,12 @@ func (h *Hold) noteUnanswered(now *Now, e *Event) {
 // hold may still arrive only if one of this process had no answer lately.
 func (h *Hold) setTTL(now *Now, ttl, unanswered time.Duration) {
 	r := h.need()
-	t := &ttls{ttl: ttl, until: now.Mono + outlived, shortest: math.MaxInt64, longest: max(ttl, h.longestTTL(now))}
-	if before := r.ttls; before != nil && now.Mono < before.until {
+	t := &change{ttl: ttl, until: now.Mono + outlived, shortest: math.MaxInt64, longest: max(ttl, h.keptFor(now))}
+	if before := r.changed; before != nil && now.Mono < before.until {
 		t.shortest = before.shortest
 	}
 	if unanswered > 0 && now.Mono < unanswered+outlived {
-		t.shortest = min(t.shortest, h.ttl(now))
+		t.shortest = min(t.shortest, h.TTL(now))
 	}
-	r.ttls = t
+	r.changed = t
 }

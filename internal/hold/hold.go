@@ -59,7 +59,7 @@ type Hold struct {
 	due    time.Duration // of the next round of renewals, clock.Never for none; of a hold that is kept, of its release
 	sent   clock.Instant // when the last round began
 	failed *Failures     // of renewals, since a quorum last renewed; nil for none
-	rare   *rare         // nil for most
+	extra  *extra        // nil for most
 
 	phase      Phase
 	entry      ballot.Entry
@@ -76,11 +76,11 @@ type Hold struct {
 	unclaimed  bool  // no caller has it so far
 }
 
-// rare is what few holds need.
-type rare struct {
-	limit time.Duration // when MaxHold ends the hold; clock.Never without, and before the exchange of a second hold
-	first time.Duration // when the lease learnt of its first grant, if it has a minimum; 0 before, or without
-	ttls  *ttls         // since SetTTL, or nil
+// extra is what few holds need.
+type extra struct {
+	limit   time.Duration // when MaxHold ends the hold; clock.Never without, and before the exchange of a second hold
+	first   time.Duration // when the lease learnt of its first grant, if it has a minimum; 0 before, or without
+	changed *change       // by SetTTL, or nil
 }
 
 // Init makes h a hold that is to be asked for. The second hold of a conversion is so until Exchange; first is the first
@@ -89,7 +89,7 @@ func (h *Hold) Init(terms *Terms, entry ballot.Entry, masters int, second bool, 
 	h.entry, h.second = entry, second
 	h.ballot.Start(entry, masters)
 	if terms.MinHold > 0 || terms.MaxHold > 0 {
-		h.rare = &rare{limit: clock.Never, first: first}
+		h.extra = &extra{limit: clock.Never, first: first}
 	}
 }
 
@@ -125,15 +125,15 @@ func (h *Hold) trust(until clock.Instant) {
 
 // Ends returns when a held hold ends by the monotonic clock, unless it is renewed.
 func (h *Hold) Ends() time.Duration {
-	if h.rare == nil {
+	if h.extra == nil {
 		return h.Until().Mono
 	}
-	return min(h.Until().Mono, h.rare.limit)
+	return min(h.Until().Mono, h.extra.limit)
 }
 
 // HasExpired reports whether the time of a held hold is over. The next step ends it.
 func (h *Hold) HasExpired(now clock.Instant) bool {
-	return h.phase == Held && (h.Until().Passed(now) || h.rare != nil && now.Mono >= h.rare.limit)
+	return h.phase == Held && (h.Until().Passed(now) || h.extra != nil && now.Mono >= h.extra.limit)
 }
 
 // Rounds reports whether a round of renewals is under way.
@@ -141,10 +141,10 @@ func (h *Hold) Rounds() bool { return h.round }
 
 // First returns when the lease learnt of its first grant, if it has a minimum.
 func (h *Hold) First() time.Duration {
-	if h.rare == nil {
+	if h.extra == nil {
 		return 0
 	}
-	return h.rare.first
+	return h.extra.first
 }
 
 // Step applies an event, and appends what follows from it to effects. It is the only way to change a hold.
@@ -311,7 +311,7 @@ func (h *Hold) answered(now *Now, e *Event, do []Effect) []Effect {
 	}
 	vote.Block(e.Answer.Token, e.First)
 	do = h.changed(now, e.Master, do)
-	if len(votes) > 1 && h.phase == Held && now.Terms.Renew && h.outruns(now, e.Master) != nil {
+	if len(votes) > 1 && h.phase == Held && now.Terms.Renew && h.counterAhead(now, e.Master) != nil {
 		do = h.poll(now, do) // no regain: it may be refused
 	}
 	if h.phase != Asking || !h.waits() || restarts(do) || !h.queued && vote.State == ballot.Granted {
@@ -426,7 +426,7 @@ func (h *Hold) decide(now *Now, do []Effect) []Effect {
 func (h *Hold) held(now *Now, until clock.Instant, do []Effect) []Effect {
 	h.phase = Held
 	h.trust(until)
-	if r := h.rare; r != nil {
+	if r := h.extra; r != nil {
 		if now.Terms.MinHold > 0 && r.first == 0 {
 			r.first = max(now.Mono, 1)
 		}
@@ -444,28 +444,30 @@ func (h *Hold) held(now *Now, until clock.Instant, do []Effect) []Effect {
 	h.handOff = h.confirm
 	h.plan(now)
 	for i := range votes {
-		if len(votes) > 1 && now.Terms.Renew && h.outruns(now, i) != nil {
+		if len(votes) > 1 && now.Terms.Renew && h.counterAhead(now, i) != nil {
 			h.due = now.Mono
 		}
 	}
 	return append(do, Effect{Kind: Start, Token: h.ballot.Target(), Known: handedOff})
 }
 
-// Outrun is the failure of a master, of several, that has granted the hold with a token that its clock does not allow,
+// CounterAhead is the failure of a master, of several, that has granted the hold with a token that its clock does not allow,
 // by so many: its counter is from a time when the clock was ahead.
-type Outrun struct{ By fencing.Token }
+type CounterAhead struct{ By fencing.Token }
 
-func (o *Outrun) Error() string { return fmt.Sprint("its counter is ahead of its clock by ", o.By) }
+func (c *CounterAhead) Error() string {
+	return fmt.Sprint("its counter is ahead of its clock by ", c.By)
+}
 
-// outruns returns the Outrun of a master, or nil. The regain that follows a renewal sets that counter back, to 1 s
+// counterAhead returns the CounterAhead of a master, or nil. The regain that follows a renewal sets that counter back, to 1 s
 // ahead of the master's clock. So a hold that is held is renewed at once.
-func (h *Hold) outruns(now *Now, master int) error {
+func (h *Hold) counterAhead(now *Now, master int) error {
 	vote := h.ballot.Vote(master)
 	if vote.State != ballot.Granted || vote.Token <= h.Token() {
 		return nil
 	}
 	if reach := now.World.Reach(master); vote.Token > reach {
-		return &Outrun{By: vote.Token - reach}
+		return &CounterAhead{By: vote.Token - reach}
 	}
 	return nil
 }
@@ -485,7 +487,7 @@ func (h *Hold) restart(now *Now, do []Effect) []Effect {
 	errs := make(Failures, h.ballot.Votes().Masters())
 	for i := range errs {
 		if errs[i] = h.ballot.Vote(i).Err; errs[i] == nil && len(errs) > 1 {
-			errs[i] = h.outruns(now, i)
+			errs[i] = h.counterAhead(now, i)
 		}
 	}
 	h.restarts = min(h.restarts, math.MaxUint8-1) + 1
