@@ -55,7 +55,7 @@ func newAcquisition(ctx context.Context, e *Engine, h *driver, r Request) *acqui
 	now := e.clock.Now()
 	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, adopts: r.adopts, claimed: r.Claimed, began: now.Wall}
 	a.seen = max(r.Seen, r.adopts.Token)
-	h.e, h.asking = e, a
+	h.e, h.acquisition = e, a
 	h.name, h.mode, h.terms, h.begun = r.Name, r.Mode, r.Terms, now.Mono
 	id := ulidText(a.began)
 	h.id, h.key = e.keys.NewHold(id[:], r.Name)
@@ -145,7 +145,7 @@ func (a *acquisition) isKeptBack() bool {
 	h := a.hold
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if h.asking == nil {
+	if h.acquisition == nil {
 		return false
 	}
 	var asks bool
@@ -176,7 +176,7 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	var array [6]string
 	var keys [2]string
 	h.lease.mu.Lock()
-	if a.hold.asking == nil { // Close was called since the hold was registered, and releases nothing that was not sent
+	if a.hold.acquisition == nil { // Close was called since it was registered, and releases nothing that was not sent
 		h.lease.mu.Unlock()
 		return
 	}
@@ -200,7 +200,7 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 func (a *acquisition) askAll() {
 	a.hold.lease.mu.Lock()
 	defer a.hold.lease.mu.Unlock()
-	if a.hold.asking != nil { // as in askDirectly
+	if a.hold.acquisition != nil { // as in askDirectly
 		a.proposal = a.hold.e.tokens.ProposalAfter(a.seen)
 		a.hold.step(hold.Event{Kind: hold.Begin})
 	}
@@ -268,7 +268,7 @@ func (q *query) Repeats() bool {
 		return false
 	}
 	defer h.lease.mu.Unlock()
-	asks := h.asking != nil
+	asks := h.acquisition != nil
 	if asks {
 		q.a.sending(q.m)
 		h.step(hold.Event{Kind: hold.Repeated, Master: q.m.Index})
@@ -368,7 +368,7 @@ func (a *acquisition) answered(m *transport.Master, id string, r rueidis.RedisRe
 	}
 	// A join takes the mode of the hold that it joins: a read inside the owner's own write lock counts on the write
 	// hold.
-	if a.entry == Join && a.hold.asking != nil && e.Answer.Status == ballot.IsGranted {
+	if a.entry == Join && a.hold.acquisition != nil && e.Answer.Status == ballot.IsGranted {
 		h.mode = reply.Mode
 	}
 	h.step(e)
@@ -435,7 +435,7 @@ func await(ctx context.Context, all ...*acquisition) {
 	var asked <-chan struct{}
 	for _, a := range all {
 		a.hold.lease.mu.Lock()
-		if a.hold.asking != nil { // most are over when their request returns, and need no channel
+		if a.hold.acquisition != nil { // most are over when their request returns, and need no channel
 			a.ready = make(chan struct{})
 		}
 		ready := a.ready
@@ -480,7 +480,7 @@ func (a *acquisition) cancel(ctx context.Context) {
 	h, cause := a.hold, errs.Cause(ctx) // not under mu: it calls the caller's code
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if a.hold.asking != nil {
+	if a.hold.acquisition != nil {
 		a.failed = a.failure(a.waitFailure(), cause)
 		h.step(hold.Event{Kind: hold.GiveUp, Unsent: a.unsent})
 	}
@@ -491,7 +491,7 @@ func (a *acquisition) abandon() {
 	h := a.hold
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if a.hold.asking != nil {
+	if a.hold.acquisition != nil {
 		a.giveUp(a.failure(a.waitFailure(), nil))
 	}
 	h.step(hold.Event{Kind: hold.Disclaim})

@@ -10,7 +10,7 @@
 //	               hold must not know: its names, its lease, and what it needs that goroutines share
 //	effects.go     what follows, carried out: requests about a grant, renewals, the timer, the end, reports
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
-//	many.go        group: asks for the holds of several locks, and keeps all of them or none
+//	many.go        Several: asks for the holds of several locks, and keeps all of them or none
 //	handoff.go     voter, a master as one hold sees it: what its replies and messages mean
 //	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer; how
 //	               an acquisition begins to wait, and ends without a lease
@@ -58,10 +58,10 @@
 // released.
 //
 // Lock: Acquire, askDirectly (one post for each of several masters), transport.Master.Do, answered, step of Answered,
-// apply, start. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
+// apply, granted. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
 //
 // A hand-off becomes a lease: the listener calls onMessage, handedOff (Told if the message is from the very server with
-// the known clock; otherwise Heard, and the waiter asks), apply, start; await returns.
+// the known clock; otherwise Heard, and the waiter asks), apply, granted; await returns.
 //
 // Renewal: the timer queue calls Fire, step of Tick, apply, renew for each master; renewed reports one answer, from
 // which Kept, NotKept, End or nothing follows.
@@ -96,9 +96,14 @@
 //
 //	hold           one acquisition on the masters, named by a ULID
 //	lease          a caller's handle of a granted hold
+//	driver         a hold as the engine has it: a variable h of this package is one, and h.life that of package hold
+//	TTL            for how long a renewal extends a hold: that of its terms, or of SetTTL. Keep is the TTL, or what is
+//	               left of the minimum if that is longer
 //	owner          the ULID under which holds can be joined: named by the caller, or the hold's id
 //	round          one request to all masters and their answers
 //	hand-off       a release, or a script that finds an expiry, grants the lock to the next waiter by a message
+//	several        the locks of one call that needs all of them or none
+//	group          acquires and releases that leave in one script call, in package transport
 //	contended      a waiter elsewhere wants a lock that goroutines share
 //	token floor    the smallest token that a script may mint
 //	token block    consecutive tokens of one write grant, for the goroutines of a shared hold
@@ -109,5 +114,6 @@
 //	quarantine     the time in which a master that may have lost data does not vote
 //	rejoin         a master that lost its marker returns to its set, with a quarantine
 //	shared hold    a hold that the goroutines of a process share
+//	section        work under a lock: of a goroutine in package rwlock, of an owner in package reentrant
 //	local queue    the FIFO of one process's goroutines
 package engine

@@ -80,22 +80,22 @@ const longestHandOff = 3 * time.Second
 // that mutex. Thousands of drivers exist at once, so a driver has only the fields that every held hold needs: what only
 // asking needs is in acquisition, and what few holds need is in extra.
 type driver struct {
-	e      *Engine
-	lease  *Lease
-	life   hold.Hold
-	id     string // a ULID; changes where the acquisition starts again, and answers for the old id do not count
-	name   string // of the lock
-	key    string
-	terms  *Terms
-	extra  *extra           // nil for most
-	begun  time.Duration    // start of the first attempt, by the monotonic clock
-	asking *acquisition     // nil once asking is over
-	timer  timerqueue.Timer // for the hold's next moment; set while it is held
-	mode   fencing.Mode
+	e           *Engine
+	lease       *Lease
+	life        hold.Hold
+	id          string // a ULID; changes where the acquisition starts again, and answers for the old id do not count
+	name        string // of the lock
+	key         string
+	terms       *Terms
+	extra       *extra           // nil for most
+	begun       time.Duration    // start of the first attempt, by the monotonic clock
+	acquisition *acquisition     // nil once asking is over
+	timer       timerqueue.Timer // for the hold's next moment; set while it is held
+	mode        fencing.Mode
 
 	replaced    bool   // by a conversion: the lease stands on another hold
 	unobserved  bool   // the hooks were not notified of the grant
-	provisional bool   // not reported unless keep is called: see group
+	provisional bool   // not reported unless keep is called: see Several
 	contended   bool   // it was not granted at once
 	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
 }
@@ -285,8 +285,8 @@ func (h *driver) state() (s HoldState, stands bool) {
 	}
 	if h.life.Phase() == hold.Asking || h.provisional {
 		s.Asking, s.Token, s.Age = true, 0, now.Mono-h.begun
-		if h.asking != nil {
-			s.Holder, s.Unreachable = h.asking.holder, h.asking.cutOff()
+		if h.acquisition != nil {
+			s.Holder, s.Unreachable = h.acquisition.holder, h.acquisition.cutOff()
 		}
 		return s, true
 	}

@@ -24,7 +24,7 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 	for i := range effects {
 		switch f := &effects[i]; f.Kind {
 		case hold.SendAcquire:
-			h.asking.request(f)
+			h.acquisition.request(f)
 		case hold.SendRaise, hold.SendYield, hold.SendRegain:
 			h.send(f)
 		case hold.SendRenew, hold.SendConfirm:
@@ -40,17 +40,17 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 				h.giveInBackground(f, heir, floor)
 			}
 		case hold.Wait:
-			h.asking.enqueue(f)
+			h.acquisition.enqueue(f)
 		case hold.Wake:
 			h.e.waiters[f.Master].wake(h.name)
 		case hold.Restart:
 			over = false
-			h.asking.restart(f.Err.(hold.Failures))
+			h.acquisition.restart(f.Err.(hold.Failures))
 		case hold.Start:
-			h.start(now.Mono, f)
+			h.granted(now.Mono, f)
 		case hold.Fail:
 			over = true
-			h.asking.fail(f)
+			h.acquisition.fail(f)
 		case hold.End:
 			over = f.Way != hold.Later
 			h.end(f.Loss)
@@ -90,9 +90,9 @@ func (h *driver) applyKeeping(f *hold.Effect) {
 	}
 }
 
-// start begins the lease with a hold that is granted.
-func (h *driver) start(now time.Duration, f *hold.Effect) {
-	a := h.asking
+// granted begins the lease with a hold that is granted.
+func (h *driver) granted(now time.Duration, f *hold.Effect) {
+	a := h.acquisition
 	// The counters change before the caller learns of the grant, so that a reader that sees the lease sees it counted.
 	if a.waiting {
 		h.e.counters.contended.Add(1)

@@ -176,7 +176,7 @@ func (e *Engine) newMasterSet() *masterset.Set {
 				// One without a first answer is not among them. It becomes a waiter later, and the next check finds it.
 				for _, a := range w.all() {
 					a.hold.lease.mu.Lock()
-					if a.hold.asking != nil {
+					if a.hold.acquisition != nil {
 						a.giveUp(a.failure(InvalidMasters, cause))
 					}
 					a.hold.lease.mu.Unlock()
@@ -334,7 +334,7 @@ func shutDown(h *driver, in ...hold.Phase) {
 	switch phase := h.life.Phase(); {
 	case !slices.Contains(in, phase):
 	case phase == hold.Asking:
-		h.asking.giveUp(h.asking.failure(Closed, ErrClosed))
+		h.acquisition.giveUp(h.acquisition.failure(Closed, ErrClosed))
 	default:
 		h.step(hold.Event{Kind: hold.Release, Way: hold.Together})
 	}
@@ -382,7 +382,7 @@ func (e *Engine) Stats() Stats {
 	}
 	for h := range e.registry.each {
 		h.lease.mu.Lock()
-		a := h.asking
+		a := h.acquisition
 		if a != nil && a.waiting && a.cutOff() {
 			s.Unreachable++
 		}

@@ -153,7 +153,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 	e, m := h.e, h.e.masters[0]
 	var within context.Context
 	if over == nil {
-		alone := m.Detached(ctx, e.cfg.ReleaseTimeout)
+		alone := m.Timed(ctx, e.cfg.ReleaseTimeout)
 		defer alone.Stop()
 		within = alone
 	} else {

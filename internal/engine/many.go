@@ -33,30 +33,31 @@ var ErrAgain = errors.New("the caller asks again")
 // The hooks and the counters learn of each lock once, when the call keeps it or has failed: the attempts that are given
 // back are not reported.
 func (s Several) Acquire(ctx context.Context, e *Engine) error {
-	g := &group{Several: s, e: e}
+	c := &severalCall{Several: s, e: e}
 	complete := false
 	defer func() { // also if a method of ctx panics
 		if !complete {
-			for _, l := range g.kept {
+			for _, l := range c.kept {
 				l.ReleaseSoon()
 			}
 		}
 	}()
-	err := g.acquire(ctx)
+	err := c.acquire(ctx)
 	if err == nil {
-		err = g.Accept()
+		err = c.Accept()
 	}
 	if complete = err == nil; complete {
-		for _, l := range g.kept {
+		for _, l := range c.kept {
 			l.claim()
 		}
 	} else if err != ErrAgain {
-		g.report(ctx, err)
+		c.report(ctx, err)
 	}
 	return err
 }
 
-type group struct {
+// severalCall is one call of Acquire.
+type severalCall struct {
 	Several
 	e    *Engine
 	kept []*Lease // of the first requests
@@ -64,26 +65,26 @@ type group struct {
 }
 
 // report reports the failure of the call for each lock that it has neither kept nor waited for in vain.
-func (g *group) report(ctx context.Context, failure error) {
-	for i := len(g.kept) + g.over; i < len(g.Requests); i++ {
-		g.begin(ctx, i, g.Requests[i]).report(failure)
+func (c *severalCall) report(ctx context.Context, failure error) {
+	for i := len(c.kept) + c.over; i < len(c.Requests); i++ {
+		c.begin(ctx, i, c.Requests[i]).report(failure)
 	}
 }
 
 // begin makes an acquisition. Its hold is claimed once the call has all locks.
-func (g *group) begin(ctx context.Context, i int, r Request) *acquisition {
-	a := newAcquisition(ctx, g.e, g.Lease(i).begin(), r)
+func (c *severalCall) begin(ctx context.Context, i int, r Request) *acquisition {
+	a := newAcquisition(ctx, c.e, c.Lease(i).begin(), r)
 	a.hold.step(hold.Event{Kind: hold.Disclaim})
 	return a
 }
 
-func (g *group) acquire(ctx context.Context) error {
-	single := g.Requests[0].Entry == Try
-	for len(g.kept) < len(g.Requests) {
+func (c *severalCall) acquire(ctx context.Context) error {
+	single := c.Requests[0].Entry == Try
+	for len(c.kept) < len(c.Requests) {
 		// The last lock is waited for at once, if that is allowed: there is nothing behind it to ask for meanwhile.
-		next := len(g.kept)
-		if single || next < len(g.Requests)-1 || g.MayWait(g.Requests[next].Name) != nil {
-			refused, forGood := g.try(ctx)
+		next := len(c.kept)
+		if single || next < len(c.Requests)-1 || c.MayWait(c.Requests[next].Name) != nil {
+			refused, forGood := c.try(ctx)
 			switch {
 			case refused == nil:
 				continue
@@ -91,16 +92,16 @@ func (g *group) acquire(ctx context.Context) error {
 				return refused
 			}
 		}
-		if err := g.wait(ctx); err != nil {
-			return cmp.Or(g.end(), err)
+		if err := c.wait(ctx); err != nil {
+			return cmp.Or(c.end(), err)
 		}
 	}
-	return g.end()
+	return c.end()
 }
 
 // end returns why one of the kept leases has ended, or nil.
-func (g *group) end() error {
-	for _, l := range g.kept {
+func (c *severalCall) end() error {
+	for _, l := range c.kept {
 		if end := l.endUnkept(); end != nil {
 			return end
 		}
@@ -109,32 +110,32 @@ func (g *group) end() error {
 }
 
 // wait waits for the first lock that the call does not have. The loss of a lock before it ends the wait.
-func (g *group) wait(ctx context.Context) error {
-	i := len(g.kept)
-	if err := g.MayWait(g.Requests[i].Name); err != nil {
+func (c *severalCall) wait(ctx context.Context) error {
+	i := len(c.kept)
+	if err := c.MayWait(c.Requests[i].Name); err != nil {
 		return err
 	}
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	over := func(end error) { ctxend.Cancel(cancel, end) }
-	for _, l := range g.kept {
+	for _, l := range c.kept {
 		defer l.OnEnd(over)()
 	}
-	a := g.begin(within, i, g.Requests[i])
+	a := c.begin(within, i, c.Requests[i])
 	if err := a.run(within); err != nil {
-		g.over = 1
+		c.over = 1
 		return err
 	}
-	g.kept = append(g.kept, a.hold.lease)
+	c.kept = append(c.kept, a.hold.lease)
 	return nil
 }
 
 // try makes a single attempt for each lock that the call does not have, and keeps the granted ones before the first
 // that was refused; all or none if the caller makes no other attempt. refused is that refusal, or nil if all are kept.
 // forGood reports that a wait would fail as well.
-func (g *group) try(ctx context.Context) (refused error, forGood bool) {
-	first := len(g.kept)
-	attempts := make([]*acquisition, 0, len(g.Requests)-first)
+func (c *severalCall) try(ctx context.Context) (refused error, forGood bool) {
+	first := len(c.kept)
+	attempts := make([]*acquisition, 0, len(c.Requests)-first)
 	over := false
 	defer func() {
 		if !over {
@@ -143,34 +144,34 @@ func (g *group) try(ctx context.Context) (refused error, forGood bool) {
 			}
 		}
 	}()
-	for i, r := range g.Requests[first:] {
+	for i, r := range c.Requests[first:] {
 		r.Entry = Try
-		a := g.begin(ctx, first+i, r)
+		a := c.begin(ctx, first+i, r)
 		a.hold.provisional = true
 		if failed := a.admit(ctx); failed != nil {
 			return failed, true
 		}
 		attempts = append(attempts, a)
 	}
-	if g.Requests[0].Entry == Try {
-		if failed := g.refused(attempts[0]); failed != nil {
+	if c.Requests[0].Entry == Try {
+		if failed := c.refused(attempts[0]); failed != nil {
 			return failed, true
 		}
 	}
-	g.ask(attempts)
+	c.ask(attempts)
 	await(ctx, attempts...)
 	over = true
-	return g.settle(ctx, attempts)
+	return c.settle(ctx, attempts)
 }
 
 // refused returns the failure of single attempts at a single master that has just failed to answer, or nil. Otherwise
 // they would wait in the pipeline until the master is tried again.
-func (g *group) refused(a *acquisition) error {
+func (c *severalCall) refused(a *acquisition) error {
 	h := a.hold
-	if len(g.e.masters) > 1 {
+	if len(c.e.masters) > 1 {
 		return nil
 	}
-	cause := g.e.masters[0].At(h.key).Refuses(g.e.clock.Now().Mono)
+	cause := c.e.masters[0].At(h.key).Refuses(c.e.clock.Now().Mono)
 	if cause == nil {
 		return nil
 	}
@@ -178,12 +179,12 @@ func (g *group) refused(a *acquisition) error {
 	defer h.lease.mu.Unlock()
 	var one [1]hold.Effect
 	h.life.Step(h.now(), hold.Event{Kind: hold.Begin}, one[:0])
-	h.step(hold.Event{Kind: hold.Answered, Answer: g.e.noAnswer(g.e.masters[0], cause)})
+	h.step(hold.Event{Kind: hold.Answered, Answer: c.e.noAnswer(c.e.masters[0], cause)})
 	return a.failed
 }
 
 // settle keeps what try says and gives the other locks back.
-func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused error, forGood bool) {
+func (c *severalCall) settle(ctx context.Context, attempts []*acquisition) (refused error, forGood bool) {
 	for _, a := range attempts {
 		failed := cmp.Or(a.outcome(), a.hold.lease.endUnkept()) // granted, and over since
 		named := holderOf(failed) != nil && refusedWithoutHolder(refused)
@@ -191,11 +192,11 @@ func (g *group) settle(ctx context.Context, attempts []*acquisition) (refused er
 			refused, forGood = failed, final
 		}
 	}
-	keeps := refused == nil || g.Requests[0].Entry != Try
+	keeps := refused == nil || c.Requests[0].Entry != Try
 	for _, a := range attempts {
 		l := a.hold.lease
 		if keeps = keeps && l.keep(); keeps {
-			g.kept = append(g.kept, l)
+			c.kept = append(c.kept, l)
 			continue
 		}
 		if refused == nil { // granted, and over since
@@ -242,15 +243,15 @@ func isFinal(ctx context.Context, failed error) bool {
 //
 // A single server takes nothing that would have to be given back, where it can tell. The lock of another writer is
 // refused with its holder then, and without one what is not taken for its sake.
-func (g *group) ask(attempts []*acquisition) {
-	set := &transport.Set{Before: g.Requests[0].Entry != Try}
-	e, asked := g.e, make(chan struct{}, 1)
+func (c *severalCall) ask(attempts []*acquisition) {
+	set := &transport.Set{Before: c.Requests[0].Entry != Try}
+	e, asked := c.e, make(chan struct{}, 1)
 	proposal, calls := e.tokens.ProposalAfter(0), make([][]transport.Call, len(e.masters))
 	for _, a := range attempts {
 		a.asked, a.proposal = asked, proposal
 		h := a.hold
 		h.lease.mu.Lock()
-		if a.hold.asking == nil { // Close was called in between
+		if a.hold.acquisition == nil { // Close was called in between
 			h.lease.mu.Unlock()
 			continue
 		}

@@ -81,7 +81,7 @@ func (a *acquisition) leave() {
 	if a.ready != nil {
 		close(a.ready)
 	}
-	a.hold.asking = nil
+	a.hold.acquisition = nil
 	e := a.hold.e
 	if a.waiting {
 		e.counters.waiting.Add(-1)
@@ -237,7 +237,7 @@ func (x *waiter) remind(m *transport.Master, proposal int64, asksNot bool) (asks
 	h := x.a.hold
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if h.asking == nil {
+	if h.acquisition == nil {
 		return false, false
 	}
 	x.a.proposal = proposal

@@ -451,16 +451,16 @@ func (h *Hold) held(now *Now, until clock.Instant, do []Effect) []Effect {
 	return append(do, Effect{Kind: Start, Token: h.ballot.Target(), Known: handedOff})
 }
 
-// CounterAhead is the failure of a master, of several, that has granted the hold with a token that its clock does not allow,
-// by so many: its counter is from a time when the clock was ahead.
+// CounterAhead is the failure of a master, of several, that has granted the hold with a token that its clock does not
+// allow, by so many: its counter is from a time when the clock was ahead.
 type CounterAhead struct{ By fencing.Token }
 
 func (c *CounterAhead) Error() string {
 	return fmt.Sprint("its counter is ahead of its clock by ", c.By)
 }
 
-// counterAhead returns the CounterAhead of a master, or nil. The regain that follows a renewal sets that counter back, to 1 s
-// ahead of the master's clock. So a hold that is held is renewed at once.
+// counterAhead returns the CounterAhead of a master, or nil. The regain that follows a renewal sets that counter back,
+// to 1 s ahead of the master's clock. So a hold that is held is renewed at once.
 func (h *Hold) counterAhead(now *Now, master int) error {
 	vote := h.ballot.Vote(master)
 	if vote.State != ballot.Granted || vote.Token <= h.Token() {

@@ -69,7 +69,7 @@ func (n *Node) sendAtOnce(
 // client from Dial closes its connection, and what is detached has a limit. Call stop once the call is over.
 func (n *Node) untilTheEnd(ctx context.Context) (within context.Context, stop func()) {
 	life := n.m.cfg.Life
-	if _, limited := ctx.(*Detached); limited || n.m.tuned {
+	if _, limited := ctx.(*Timed); limited || n.m.tuned {
 		return ctx, func() {}
 	}
 	if ctx.Done() == nil {

@@ -169,7 +169,7 @@ func TestADetachedContextHasItsOwnTimeAndTheCallersValues(t *testing.T) {
 		m := transport.NewMaster(&transport.Config{}, 0, &modeClient{})
 		caller, cancel := context.WithTimeout(context.WithValue(context.Background(), key{}, "a trace"), time.Hour)
 		cancel()
-		d := m.Detached(caller, time.Second)
+		d := m.Timed(caller, time.Second)
 		require.Equal(t, "a trace", d.Value(key{}))
 		_, dated := d.Deadline()
 		require.False(t, dated, "a deadline would close the connection")
@@ -189,12 +189,12 @@ func TestADetachedContextOutlivesItsCall(t *testing.T) {
 		m := transport.NewMaster(&transport.Config{}, 0, &modeClient{})
 		for range 10 {
 			caller := context.WithValue(context.Background(), key{}, "a trace")
-			d := m.Detached(caller, time.Second)
+			d := m.Timed(caller, time.Second)
 			child, cancel := context.WithTimeout(d, time.Minute)
 			defer cancel()
 			d.Stop()
 			d.Stop() // does not stop another's
-			next := m.Detached(context.Background(), 3*time.Second)
+			next := m.Timed(context.Background(), 3*time.Second)
 			begun := time.Now()
 			<-next.Done()
 			require.Equal(t, 3*time.Second, time.Since(begun))
@@ -212,7 +212,7 @@ func TestADetachedContextOutlivesItsCall(t *testing.T) {
 func TestADetachedContextCostsTwoAllocationsAtMost(t *testing.T) {
 	m := transport.NewMaster(&transport.Config{}, 0, &modeClient{})
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
-		m.Detached(context.Background(), time.Minute).Stop()
+		m.Timed(context.Background(), time.Minute).Stop()
 	}), 2.0)
 }
 
