@@ -37,7 +37,7 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 					heir = h
 				}
 				floor = cmp.Or(floor, h.e.tokens.ProposalAfter(h.token())) // the same for all masters
-				h.giveInBackground(f, heir, floor)
+				giveInBackground(h, f, heir, floor)
 			}
 		case hold.Wait:
 			h.acquisition.enqueue(f)

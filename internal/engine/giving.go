@@ -110,7 +110,7 @@ func giveBack(ctx context.Context, bounded bool, h, heir *driver, releases []hol
 		if !returned {
 			h.lease.mu.Lock()
 			for i := range releases {
-				h.giveInBackground(&releases[i], heir, e.tokens.ProposalAfter(h.token()))
+				giveInBackground(h, &releases[i], heir, e.tokens.ProposalAfter(h.token()))
 			}
 			h.lease.mu.Unlock()
 		}
@@ -136,11 +136,11 @@ func giveBack(ctx context.Context, bounded bool, h, heir *driver, releases []hol
 
 // giveInBackground gives the hold back on one master without a caller that waits, under mu. The release is counted at
 // once, so that Close sees either the hold or its releases.
-func (h *driver) giveInBackground(f *hold.Effect, heir *driver, floor int64) {
-	if h.withdraw(f) {
+func giveInBackground(h *driver, f *hold.Effect, heir *driver, floor int64) {
+	if withdraw(h, f) {
 		return
 	}
-	r := h.release(f, heir, h.e.clock.Now(), floor)
+	r := releaseOf(h, heir, f, h.e.clock.Now(), floor)
 	if over := h.e.releases[f.Master].Add(&r, f.Way == hold.Together); over != nil {
 		h.lease.mu.afterUnlock(over)
 	}
@@ -162,7 +162,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 		within = bounded
 	}
 	now := e.clock.Now()
-	r := part{Release: h.release(f, g.heir, now, 0), g: g, m: m}
+	r := part{Release: releaseOf(h, g.heir, f, now, 0), g: g, m: m}
 	var keys [2]string
 	var array [3]string
 	args := r.Request(now).Args(array[:0])
@@ -198,11 +198,11 @@ func (g *giving) calls(releases []hold.Effect, calls postings) postings {
 	var last *part
 	for i := range releases {
 		f := &releases[i]
-		if h.withdraw(f) {
+		if withdraw(h, f) {
 			continue
 		}
 		r := &g.parts[f.Master]
-		*r = part{Release: h.release(f, g.heir, now, floor), g: g, m: e.masters[f.Master]}
+		*r = part{Release: releaseOf(h, g.heir, f, now, floor), g: g, m: e.masters[f.Master]}
 		if g.unawaited {
 			r.onAnswer = e.releases[f.Master].Leaving.Add(lock)
 		}
@@ -219,8 +219,8 @@ func (g *giving) calls(releases []hold.Effect, calls postings) postings {
 	return calls
 }
 
-// release returns the release on one master. The node timeout covers a call that is still on its way.
-func (h *driver) release(f *hold.Effect, heir *driver, now clock.Instant, floor int64) releases.Release {
+// releaseOf returns the release of a hold on one master. The node timeout covers a call that is still on its way.
+func releaseOf(h, heir *driver, f *hold.Effect, now clock.Instant, floor int64) releases.Release {
 	r := releases.Release{
 		Key: h.key, Hold: h.id, Until: now.Add(f.Keep + h.e.cfg.NodeTimeout), Floor: floor,
 		Plain: h.mode == fencing.Write && (h.extra == nil || h.extra.owner == "" && h.extra.shared.block == 0),
@@ -242,7 +242,7 @@ func (h *driver) release(f *hold.Effect, heir *driver, now clock.Instant, floor 
 
 // withdraw takes the request for the hold back if it still waits in this process, and reports whether it did. Then that
 // master needs no release. A server stands still, say, and 1,000 attempts end: most of their requests have not left.
-func (h *driver) withdraw(f *hold.Effect) bool {
+func withdraw(h *driver, f *hold.Effect) bool {
 	return f.Unsent && h.e.masters[f.Master].Withdraw(h.key, h.id)
 }
 
