@@ -27,7 +27,7 @@ local atOnce, life = ARGV[3] == '1', ARGV[4] + 0
 local function leave(field, token)
   call('ZADD', asideKey, int(ms + life), field)
   aside = aside + 1
-  keep(asideKey, aside == 1, life)
+  keep(asideKey, aside < 2, life)
   fields[field] = 'x ' .. int(ms + life) .. ' ' .. int(token or 0) .. ' ' .. now .. ' ' .. ARGV[5]
 end
 

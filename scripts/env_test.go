@@ -31,6 +31,8 @@ type env struct {
 	client rueidis.Client
 	mini   *testredis.Mini   // nil on a real server
 	server *testredis.Server // nil in fake time
+	skewed *testredis.Skewed // of onStandingClocks
+	at     time.Time         // what its clock shows
 	passed time.Duration     // by pass, on a real server
 	name   string            // of the lock, instead of n
 	alone  bool              // calls name the lock twice, as while its slot is on its way to another node
@@ -110,6 +112,10 @@ func (e *env) pass(d time.Duration) {
 	e.t.Helper()
 	if e.mini != nil {
 		time.Sleep(d)
+		return
+	}
+	if e.skewed != nil {
+		e.stand(e.at.Add(d))
 		return
 	}
 	e.passed += d

@@ -19,12 +19,16 @@ local ms = math.floor(us / 1000)
 
 local flat, fields = redis.call('HGETALL', lock), {}
 for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
+local w = fields.w or '0'
+local held = #w == 64 and (string.find(w, '%D') or 64) > 29 and string.find(w, '^ *%d+%x$', 56)
+if not held and string.find(w, '%D') then return redis.error_reply('WRONGTYPE field w has another form') end
 local scored, expiries = redis.call('ZRANGE', lock .. ':h', 0, -1, 'WITHSCORES'), {}
 for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
 
 local holders, waiters = {}, {}
 local function show(id, state, expiry, token, since, details)
   local mode, owner, more, channel, meta = string.match(details, '^(%a) %d+ ([^ ^~#]+)(%S*) %a?(%S*) ?(.*)$')
+  if not mode then mode, owner, more, channel, meta = 'w', '-', '', '', details end -- an operator has deleted d
   local shared = string.byte(owner) == 43 and 1 or 0 -- '+'
   if shared == 1 or owner == '-' then owner = id end
   local passed = math.max(ms - since, 0) -- the clock may have been set back
@@ -44,11 +48,11 @@ end
 for id, text in pairs(fields) do
   local record = id ~= 'e' and text or '' -- a part of the details may look like a record
   local state, expiry, token, since, details = string.match(record, '^(%a) (%d+) (%d+) (%d+) (.*)$')
-  if id == 'w' and #text == 64 then
+  if id == 'w' and held then
     local flag, last = tonumber(string.sub(text, 64), 16), string.sub(text, 17, 29)
     id, expiry, since = string.sub(text, 30, 55), last + string.sub(text, 56, 63), flag % 4 > 1 and fields.b or last
-    state, token = 'g', flag > 7 and string.match(fields.m, '^. (%d+)') or string.sub(text, 1, 16)
-    details = fields.d .. (flag % 2 == 1 and fields.e or '')
+    state, token = 'g', flag > 7 and string.match(fields.m or '', '^. (%d+)') or string.sub(text, 1, 16)
+    details = (fields.d or '') .. (flag % 2 == 1 and fields.e or '')
   elseif state then
     expiry = state == 'g' and (expiries[id] or expiry) or expiry + (string.match(details, '^%a (%d+)') or 0)
   end
@@ -59,4 +63,4 @@ end
 
 table.sort(holders, function(a, b) return a[6] < b[6] or a[6] == b[6] and a[1] < b[1] end)
 table.sort(waiters, function(a, b) return a[8] < b[8] or a[8] == b[8] and a[1] < b[1] end)
-return { us, holders[1] and holders[1][3] or '', tonumber(string.sub(fields.w or '0', 1, 16)), holders, waiters }
+return { us, holders[1] and holders[1][3] or '', tonumber(string.sub(w, 1, 16)), holders, waiters }

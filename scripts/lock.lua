@@ -68,7 +68,7 @@
 -- one, and so is that of the last write grant. Else m is 'n|- token tw': 'n' if its owner is named; its token if a hold
 -- that joined or converts it has a later one, 0 if it is ended or broken; the largest token of a write grant if that is
 -- another one; '-' for none. Of d e b f m only what w names has a meaning.
--- A w of another form was not written by these scripts: the lock is in conflict (malformed), and nothing is changed.
+-- A w or n of another form is not from these scripts: the lock is in conflict (malformed), and nothing is changed.
 -- A key lives for its hour and 100 s: until 3,700,000 ms after the beginning of the hundred seconds in w (17-24) at
 -- least, whatever the clock did since. So a script that writes later hundred seconds there also writes PEXPIRE, and one
 -- that finds those of now or later ones need not, unless its TTL is above 50 minutes.
@@ -103,20 +103,23 @@ local rewritten = false        -- whether the details are to be written
 local granted, kept = false, false -- whether the key needs its hour, and whether the script has given it
 local now = sub(usText, 1, 13)
 
+-- Without d no process is known, but the hold still writes.
+local function detailsOf(d, e) return d and (wFlag % 2 == 1 and d .. (e or '') or d) or 'w 0 - @' end
 if h[2] then
   readers, queued, aside = match(h[2], '^(%d+) (%d+) (%d+)$')
+  if not aside then return redis.error_reply(malformed) end
   readers, queued, aside = readers + 0, queued + 0, aside + 0
 end
 local w = h[1]
 if w and #w == 64 then
   t, tw, wHold, wRenewed, wTTL, wFlag = tonumber(sub(w, 1, 16)), nil, sub(w, 30, 55), sub(w, 17, 29), sub(w, 56, 63),
     tonumber(sub(w, 64), 16)
-  local since, lasts = tonumber(wRenewed), tonumber(wTTL)
-  if not (t and since and lasts and wFlag) then return redis.error_reply(malformed) end
-  wExpiry, wSince = since + lasts, wRenewed
+  local lasts = (string.find(w, '%D') or 64) > 29 and match(w, '^ *(%d+)%x$', 56)
+  if not lasts then return redis.error_reply(malformed) end
+  wExpiry, wSince = wRenewed + lasts, wRenewed
   if wFlag > 1 then
     local has = call('HMGET', lock, 'd', 'e', 'b', 'f', 'm')
-    wDetails, h.b, h.m = wFlag % 2 == 1 and (has[1] or '') .. (has[2] or '') or has[1] or '', has[3], has[5]
+    wDetails, h.b, h.m = detailsOf(has[1], has[2]), has[3], has[5]
     if wFlag % 4 > 1 then wSince = h.b or wSince end
     if wFlag % 8 > 3 then wFirst = tonumber(has[4] or nil) end
     if wFlag > 7 then
@@ -125,12 +128,10 @@ if w and #w == 64 then
     end
   end
   tw = tw or t
-elseif w and (#w == 24 or #w == 40) then
-  if not string.find(w, '^%d+$') then return redis.error_reply(malformed) end
+elseif w then
+  if not ((#w == 24 or #w == 40) and string.find(w, '^%d+$')) then return redis.error_reply(malformed) end
   t, tw = tonumber(sub(w, 1, 16)), tonumber(sub(w, 25, 40))
   tw = tw or t
-elseif w then
-  return redis.error_reply(malformed)
 end
 if tw == 0 then tw = nil end
 
@@ -187,10 +188,7 @@ local function isShared(details) return string.find(details, '^%a %d+ %+') end
 local function converted(details) return match(details, '^%a %d+ [^ ^]*%^(%w+)') end
 
 local function writerDetails()
-  if not wDetails then
-    local parts = call('HMGET', lock, 'd', 'e')
-    wDetails = wFlag % 2 == 1 and (parts[1] or '') .. (parts[2] or '') or parts[1] or ''
-  end
+  wDetails = wDetails or detailsOf(unpack(call('HMGET', lock, 'd', 'e'), 1, 2))
   return wDetails
 end
 
@@ -319,7 +317,7 @@ local function grant(id, token, ttl, details, first)
     setWriter(id, ms + ttl, now, details, first)
   else
     call('ZADD', holdsKey, int(ms + ttl), id)
-    keep(holdsKey, readers == 0, ttl)
+    keep(holdsKey, readers < 1, ttl)
     readers = readers + 1
     fields[id] = 'g ' .. int(ms + ttl) .. ' ' .. text .. ' ' .. now .. ' ' .. details
     if not firstExpiry or ms + ttl < firstExpiry then firstHold, firstExpiry = id, ms + ttl end

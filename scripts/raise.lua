@@ -18,8 +18,8 @@ local h = call('HMGET', lock, 'w', id, 'd', 'e', 'm')
 -- include: vote.lua
 if refusal then return refusal end
 local sub, match, w = string.sub, string.match, h[1] or '000000000000000000000000'
-local held, t = #w == 64, sub(w, 1, 16)
-if not (held and tonumber(t) and tonumber(sub(w, 17, 29)) or #w % 16 == 8 and string.find(w, '^%d+$')) then
+local held, t = #w == 64 and (string.find(w, '%D') or 64) > 29 and match(w, '^ *(%d+)%x$', 56), sub(w, 1, 16)
+if not (held or (#w == 24 or #w == 40) and string.find(w, '^%d+$')) then
   return redis.error_reply(malformed)
 end
 local flag, tw = held and tonumber(sub(w, 64), 16) or 0, #w == 40 and sub(w, 25, 40) or t
@@ -29,8 +29,8 @@ local writes = held and sub(w, 30, 55) == id
 local expiry, value, since, details = match(h[2] or '', '^g (%d+) (%d+) (%d+) (.*)$')
 local bound = expiry
 if writes then
-  expiry, value = sub(w, 17, 29) + sub(w, 56, 63), kept ~= '-' and kept or t
-  details = (h[3] or '') .. (flag % 2 == 1 and h[4] or '')
+  expiry, value = sub(w, 17, 29) + held, kept ~= '-' and kept or t
+  details = (h[3] or 'w 0 - @') .. (flag % 2 == 1 and h[4] or '') -- as in lock.lua
 elseif value then
   expiry = call('ZSCORE', lock .. ':h', id) or expiry -- as in find
 end

@@ -36,7 +36,7 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
       local has, owner, largest = flag > 55 and call('HMGET', lock, 'm', 'd', 'e') or {}, nil, nil
       if has[1] then
         owner, largest = string.match(has[1], '^(.) %S+ (%d*)')
-        owner = owner == 'n' and 'o:' .. string.match((has[2] or '') .. (has[3] or ''), '^%a %d+ (%w+)')
+        owner = owner == 'n' and 'o:' .. (string.match((has[2] or '') .. (has[3] or ''), '^%a %d+ (%w+)') or '')
       end
       call('HDEL', lock, 'd', 'e', 'b', 'f', 'm', owner or 'b') -- accepted when memory is full
       call('HSET', lock, 'w', free .. (largest or ''))
@@ -168,7 +168,7 @@ if leaves and not ended and (status == 0 or ARGV[4] == '1') then
   local expiry = ms + ARGV[3]
   call('ZADD', asideKey, int(expiry), id)
   if not recordOf(id) then aside = aside + 1 end
-  keep(asideKey, aside == 1, ARGV[3] + 0)
+  keep(asideKey, aside < 2, ARGV[3] + 0)
   fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' ' .. (who or '-')
 end
 admit()

@@ -92,7 +92,7 @@ for i = 1, (#ARGV - 3) / 2 do
       if since then flag = flag + 2 end
       if mark then
         local parts = call('HMGET', lock, 'd', 'e')
-        local details = (parts[1] or '') .. (flag % 2 == 1 and parts[2] or '')
+        local details = (parts[1] or 'w 0 - @') .. (flag % 2 == 1 and parts[2] or '') -- as in lock.lua
         details = string.gsub(details, '^(%a %d+ [^ #]+)%S*', mark)
         local d, e = cut(details, 1, 64), #details > 64 and cut(details, 65)
         flag = flag - flag % 2 + (e and 1 or 0)

@@ -143,7 +143,7 @@ local function offer(id, state, expiry, place, since, details)
   local heard = tell(details, text)
   local dead = heard == 0 and state == 'q' and not alive[id]
   if dead and type(redis.pcall('ZADD', asideKey, int(expiry), id)) == 'number' then
-    keep(asideKey, aside == 0, 0)
+    keep(asideKey, aside < 1, 0)
     aside = aside + 1
     fields[id] = 'p ' .. int(expiry - claim) .. ' ' .. place .. ' ' .. since .. ' ' .. details
     return false

@@ -57,5 +57,5 @@ if several then
   -- A quarantine that is longer than any that a client starts was written while the clock was ahead.
   stale = refusal and (changed or refusal[3] == 0 or refusal[3] - string.match(vote, '(%d+) %d$') > 0)
 end
--- The error of a field w of another form than in lock.lua.
-local malformed = 'WRONGTYPE field w of this lock has another form: these scripts have not written it'
+-- The error of a field w or n of another form than in lock.lua.
+local malformed = 'WRONGTYPE field w or n of this lock has another form: these scripts have not written it'
