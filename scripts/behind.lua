@@ -11,7 +11,7 @@
 -- every acquire purges those. A conversion takes the long path: it may enter, and an upgrade goes to the head of the
 -- queue.
 local from = string.find(details, '^', 3, true) and string.match(details, '^%a %d+ [^ ^]*%^(%w+)')
-local holder = left and left > 0 and not own and string.sub(w, 30, 55)
+local holder = left and left > 0 and left < 100000000 and not own and string.sub(w, 30, 55) -- no TTL has more digits
 local n, has = h[2] or '0 0 0', nil
 if holder and holder ~= id and not from and order ~= 'h' and string.sub(n, -2) == ' 0'
   and (not moves or order == '0') then

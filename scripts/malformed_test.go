@@ -102,13 +102,16 @@ func TestFieldWInWhichOnePlaceDiffers(t *testing.T) {
 		e.newMarker()
 		hold := e.ahead(0)
 		e.run(hold.of(acquireByID(writer("01"))))
+		elsewhere := acquireByID(writer("01"))
+		elsewhere.keys = []string{"other"}
+		other := padded(e.run(hold.of(elsewhere))[1])
 		held := e.field(lockKey, "w")
 		for _, w := range []string{held, held[:24], held[:40]} {
 			for i := range len(w) + 1 {
 				forms := []string{w[:i], w[:i] + "0" + w[i:]}
 				if free := len(w) == 64 && (i >= 29 && i < 55 || i == 63); i < len(w) && !free {
-					for _, other := range []string{"x", "E", "-", "+", ".", "\x00"} {
-						forms = append(forms, w[:i]+other+w[i+1:])
+					for _, odd := range []string{"x", "E", "-", "+", ".", "\x00"} {
+						forms = append(forms, w[:i]+odd+w[i+1:])
 					}
 				}
 				for _, form := range forms {
@@ -116,7 +119,16 @@ func TestFieldWInWhichOnePlaceDiffers(t *testing.T) {
 						continue
 					}
 					e.setFields(lockKey, "w", form)
-					for _, c := range []call{refresh(), release("09", ttl), raise("01", 7), join(reader("02").by("a"))} {
+					calls := []call{refresh(), release("09", ttl), raise("01", 7), join(reader("02").by("a"))}
+					if len(form) == 64 {
+						reply, err := e.attempt(hold.of(tryAcquire(writer("02"))))
+						bounded := err == nil && reply[2].(int64) >= 0 && reply[2].(int64) < 100_000_000
+						require.True(e.t, bounded || err != nil, "it is not held for ever: %q %v", form, reply)
+						many := call{scripts.Renew, []string{lockKey, "other"}, nil}
+						many.args = texts([]any{0, ttl, "s", ulid("01"), form[:16], ulid("01"), other})
+						require.EqualValues(e.t, 1, e.run(hold.of(many))[2], "the other lease of the call: %q", form)
+					}
+					for _, c := range calls {
 						_, err := e.attempt(hold.of(c))
 						require.ErrorContains(e.t, err, "WRONGTYPE field w", "%s: %q", c.script, form)
 					}

@@ -78,7 +78,7 @@ for i = 1, (#ARGV - 3) / 2 do
     if not fresh then keep(lock, false) end
     call('HSET', lock, 'w', token .. now .. id .. plain)
     ok = true
-  elseif w and #w == 64 and find(w, id, 30, true) == 30 then
+  elseif w and #w == 64 and find(w, id, 30, true) == 30 and (find(w, '%D') or 64) > 29 and find(w, '^ *%d+%x$', 56) then
     local its, flag, before = cut(w, 1, 16), tonumber(cut(w, 64), 16) or 0, cut(w, 17, 29)
     if flag > 7 then -- its own token, if another one is the largest
       local own = match(call('HGET', lock, 'm') or '', '^. (%d+)')

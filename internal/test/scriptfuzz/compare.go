@@ -196,7 +196,7 @@ func (p *Player) compareMessages() error {
 			grants = append(grants, text)
 		case 5, 7:
 			p.seen.add(map[int]string{5: "message: grant", 7: "message: grant of a block"}[len(part)])
-			if len(part[4]) != 12 {
+			if len(part[4]) < 6 || strings.Trim(part[4], "0123456789abcdef") != "" {
 				return fmt.Errorf("message %q: no server", text)
 			}
 			part[4] = anyServer
