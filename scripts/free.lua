@@ -18,7 +18,8 @@ local kept = w and string.sub(w, 17, 24) == hundred
 if kept and #w == 24 and not several and w < usText then
   t = 0
 elseif w and (#w == 24 or #w == 40) and (kept or string.find(w, '^%d+$'))
-  or left and left <= 0 and mode == 'w' and string.find(w, '^[0246]', 64) then -- without marks, and nothing in e
+  or left and left <= 0 and mode == 'w' and string.find(w, '^[0246]', 64) -- without marks, and nothing in e
+    and string.find(w, '%D') > 29 then -- else it is from another program, and lock.lua says so
   t = tonumber(string.sub(w, 1, 16))
 end
 if (t or not w) and not (own or ARGV[6]) and (not h[2] or readers and readers % 64 > 0)
