@@ -1,12 +1,13 @@
 -- acquire.lua: takes the lock for a hold, or queues the hold.
 --
 -- KEYS   as in lock.lua
--- ARGV   1 as in vote.lua, 2 hold, 3 TTL ms, 4 order: '0' do not queue, 'a' queue by arrival, 'h' queue by hold id,
---        and behind it 'p' if the owner in the details is '-' and nothing else, which spares looking at them,
---        5 details; then of an adoption, which is not queued: 6 the token of the hold that it converts, 7 the secret
---        whose hash is that hold's mark
--- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one; or server us alone:
---                 granted for the TTL, with that as its token
+-- ARGV   1 request: the end of field w from the hold on, as it stands there for this hold alone, so that nothing is
+--        computed: hold, TTL ms, and a digit; for a read hold 'r' in its place, 'n' with a named owner, 's' if shared;
+--        2 details, 3 vote: as in vote.lua, left out for '0' where nothing is behind it, 4 '0': do not queue, else by
+--        arrival, of several masters by hold id; then of an adoption, which is not queued: 5 the token of the hold that
+--        it converts, 6 the secret whose hash is that hold's mark
+-- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one; or the line 'token us
+--                 first' for the TTL; or server us alone, with that as the token
 --        an upgrade, and another reader's waits already, or an adoption, and another stands {7, 0, 0, server us}
 --        queued   {0, 0, ms until something may expire, server us, and of the holder: hold, ms left, ms held, details}
 --        refused  {2, ...as queued}, released before its acquire arrived, or the hold that it adopts does not stand
@@ -18,31 +19,25 @@
 -- Cost   HMGET TIME, for a writer that finds a queue or readers HMGET more; then as in free.lua and behind.lua; else as
 --        in lock.lua, settle.lua, inway.lua and adopt.lua; for a single attempt with 1,024 for the bound of what is
 --        dead; the first in the queue behind a shared hold: PUBLISH more, or wantAll of settle.lua if it reads
-local call, lock, id, order, details = redis.call, KEYS[1], ARGV[2], ARGV[4], ARGV[5]
-local mode, h, own = string.sub(details, 1, 1), nil, nil
-if mode == 'w' then -- without n there is neither a record of this hold nor c, so a writer reads both later
+local call, sub, byte, find, match = redis.call, string.sub, string.byte, string.find, string.match
+local lock, request, details, vote = KEYS[1], ARGV[1], ARGV[2], ARGV[3] or '0'
+local long, _, _, _, _, _, _, kind = byte(request, 28, 35)
+local mode, id, h, own = 'w', nil, nil, nil
+if kind < 58 then -- a digit. Without n there is neither a record of this hold nor c, so a writer reads both later
   h = call('HMGET', lock, 'w', 'n')
 else
+  mode, id = 'r', sub(request, 1, 26)
   h = call('HMGET', lock, 'w', 'n', id, 'c')
   own, h.c = h[3], h[4]
 end
 -- include: vote.lua
 if refusal then return refusal end
 
-local ttl = ARGV[3] + 0
-local owner, tokens -- the name of an owner; of a shared hold how many tokens it wants
-if #order == 1 and string.byte(details, string.find(details, ' ', 3, true) + 1) ~= 45 then -- '-': the hold's id
-  owner = string.match(details, '^%a %d+ (%w+)')
-  if owner == id then owner = nil end
-  tokens = string.match(details, '^%a %d+ %+(%d+)')
-end
-
 local w, left = h[1], nil -- left: ms until the write hold expires; not a number if w is malformed
-if w and #w == 64 then
-  left = (tonumber(string.sub(w, 17, 29)) or 0 / 0) + (tonumber(string.sub(w, 56, 63)) or 0 / 0) - ms
-end
+if w and #w == 64 then left = (tonumber(sub(w, 17, 29)) or 0 / 0) + (tonumber(sub(w, 56, 63)) or 0 / 0) - ms end
 -- include: free.lua
-if #order == 2 then order = string.sub(order, 1, 1) end
+id = sub(request, 1, 26)
+local ttl, order = sub(request, 27, 34) + 0, ARGV[4] or several and 'h' or 'a'
 local moves, line = KEYS[2] == lock, nil
 -- include: behind.lua
 if line then return line end
@@ -74,13 +69,13 @@ if (state == 'w' or state == 'g') and expiry > ms then
   if token == 0 then return { 3, 0, 0, us, brokenBy(id) } end
   return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
 end
-if from and not ARGV[6] then other = inTheWay() end
+if from and not ARGV[5] then other = inTheWay() end
 if isWaiter(state) then
   store(0)
   return waiting(0)
 end
 if state then drop(id, state, asked) end -- expired, and purge reached its bound before it
-if ARGV[6] then
+if ARGV[5] then
   local reply = adopt()
   store(reply[1] == 1 and ttl)
   return reply

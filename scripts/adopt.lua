@@ -13,17 +13,17 @@ local function adopt()
   local state, expiry, token, since, details = find(from)
   if state == 'x' and expiry > ms then return { 3, 0, 0, us, details ~= '-' and details or nil } end
   local stands = (state == 'w' or state == 'g') and expiry > ms and string.sub(details, 1, 1) == mode
-  if not stands or token ~= 0 and token ~= ARGV[6] + 0 then return { 3, 0, 0, us } end
+  if not stands or token ~= 0 and token ~= ARGV[5] + 0 then return { 3, 0, 0, us } end
   if token == 0 then return { 3, 0, 0, us, brokenBy(from) } end
-  if match(details, '^%a %d+ [^ #]+#(%x+)') ~= redis.sha1hex(ARGV[7] or '') then return { 3, 0, 0, us } end
+  if match(details, '^%a %d+ [^ #]+#(%x+)') ~= redis.sha1hex(ARGV[6] or '') then return { 3, 0, 0, us } end
   local other, its, bound = match(details, '^%a %d+ %S+ @(%w+)'), nil, nil
   if other then its, bound = find(other) end
   if (its == 'w' or its == 'g') and bound > ms then return { 7, 0, 0, us } end
   if not reachable(holdsKey, readers) then return redis.error_reply(moving) end
   floor = math.max(floor, token + 1) -- of several masters, mint need not pass the token of a reader
   now = since -- a minimum counts from the first grant
-  local larger = mint(ARGV[5])
-  grant(id, larger, ttl, ARGV[5])
+  local larger = mint(ARGV[2])
+  grant(id, larger, ttl, ARGV[2])
   details = string.gsub(details, '^(%a %d+ %S+) %S+', '%1 @' .. id)
   if state == 'w' then
     wDetails, rewritten = details, true

@@ -12,7 +12,7 @@
 -- Twice  a hold that cannot be renewed is reported again, with the text of the first call; one that has ended is gone
 -- Cost   HMGET TIME ZADD PEXPIREx2 HSET; a granted hold: PUBLISH more, and as in lock.lua and settle.lua; works while
 --        Redis is out of memory
-local call, lock, id = redis.call, KEYS[1], ARGV[2]
+local call, lock, vote, id = redis.call, KEYS[1], ARGV[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id, 'c')
 h.c = h[4]
 -- include: vote.lua

@@ -322,7 +322,7 @@ func (r request) details() string {
 
 // on is a call of one master's script for that lock.
 func on(name string, script scripts.Name, args ...any) call {
-	return call{script, lockKeys(name)[:1], append([]string{"0"}, texts(args)...)}
+	return call{script, lockKeys(name)[:1], scriptfuzz.WithVote(script, wire.Alone, texts(args))}
 }
 
 // vote is the first argument of a script on one of several masters.
@@ -336,17 +336,18 @@ func (v vote) text() string {
 	if v.seen == "" {
 		v.seen = "-"
 	}
-	return fmt.Sprintf("%d %s 10000 %d", v.proposal, v.seen, v.check)
+	return fmt.Sprintf("%016d %s 10000 %d", v.proposal, v.seen, v.check)
 }
 
 // of turns a call of one master's script into one of several masters'.
 func (v vote) of(c call) call {
-	args := append([]string{v.text()}, c.args[1:]...)
+	args := scriptfuzz.WithVote(c.script, v.text(), scriptfuzz.WithoutVote(c.script, c.args))
 	return call{c.script, append(append([]string{}, c.keys...), markerKey), args}
 }
 
-func ask(r request, order string) call {
-	return on("n", scripts.Acquire, ulid(r.hold), r.ttl, order, r.details())
+func ask(r request, order wire.Order) call {
+	asked := wire.Acquire{Hold: ulid(r.hold), TTL: wire.Millis(fmt.Sprint(r.ttl)), Order: order, Details: r.details()}
+	return call{scripts.Acquire, lockKeys("n")[:1], scriptfuzz.WithVote(scripts.Acquire, wire.Alone, asked.Args(nil))}
 }
 
 func reader(hold string) request {
@@ -363,9 +364,8 @@ func (r request) converting(from string) request { r.from = from; return r }
 func (r request) lasting(ms int) request         { r.ttl = ms; return r }
 func (r request) waiting(ms int) request         { r.claim = ms; return r }
 func (r request) listening(to string) request    { r.route = to; return r }
-func acquire(r request) call                     { return ask(r, "a") }
-func tryAcquire(r request) call                  { return ask(r, "0") }
-func acquireByID(r request) call                 { return ask(r, "h") }
+func acquire(r request) call                     { return ask(r, wire.ByArrival) }
+func tryAcquire(r request) call                  { return ask(r, wire.NoQueue) }
 func release(hold string, tombstone int) call {
 	return on("n", scripts.Release, ulid(hold), tombstone, 0)
 }

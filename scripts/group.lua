@@ -7,93 +7,101 @@
 -- ARGV   1 as in vote.lua, with the proposal 0; 2 how many releases there are, with an 'a' behind it if the acquires
 --        queue by arrival; or for a set of acquires, of a lock each, which of them may run if a writer has one of the
 --        locks: 'none', or those 'before' the first such lock;
---        3 TTL ms and 4 details of every acquire; then the hold of each release and of each acquire; then where there
+--        3 details of every acquire; then the hold of each release and the request of each acquire; then where there
 --        are several masters the proposal of each acquire
 -- Reply  a list, in the order of the keys: the line that release.lua or acquire.lua answers, or '' for a member that is
 --        left; in a set that first lock is refused with its holder, and what may not run is refused without one; an
 --        error means that no hold was changed
 -- Twice  a member that has run is not the common case any more, so it is left, in a set too
--- Cost   TIME, and as in vote.lua; a release: HMGET HSET, with details over 64 bytes HDEL more; an acquire: HMGET HSET,
---        and PEXPIRE as in free.lua, or HMGET and as in behind.lua; a refused set: HMGET
-local call, pcall, find, sub, format = redis.call, redis.pcall, string.find, string.sub, string.format
+-- Cost   TIME, and as in vote.lua, for releases alone of several masters only; a release: HMGET HSET, with details over
+--        64 bytes HDEL more; an acquire: HMGET HSET, and PEXPIRE as in free.lua, or HMGET and as in behind.lua; a
+--        refused set: HMGET
+local call, pcall, find, sub, byte = redis.call, redis.pcall, string.find, string.sub, string.byte
 local ARGV, KEYS, replies = ARGV, KEYS, {}
--- include: vote.lua
-local order = string.byte(ARGV[2], -1) == 97 and 'a'
-local count = tonumber(order and sub(ARGV[2], 1, -2) or ARGV[2]) -- of releases; nil for a set
-local members, releases = several and #KEYS - 1 or #KEYS, count or 0
-if refusal then
-  for i = 1, members do replies[i] = '' end
-  return replies
-end
+local vote, runs = ARGV[1], ARGV[2]
+local order = byte(runs, -1) == 97 and 'a'
+local count = tonumber(order and sub(runs, 1, -2) or runs) -- of releases; nil for a set
+local members, releases = vote ~= '0' and #KEYS - 1 or #KEYS, count or 0
 
 -- A key of another type fails its own read alone: an error that ended the script would follow releases that have run,
 -- and repeated alone these would find their holds gone. A write fails only if no write came before it: a server refuses
 -- a script (out of memory, replicas, a disk) at its first write, or not at all.
-for i = 1, releases do
-  local id, lock, line = ARGV[4 + i], KEYS[i], ''
-  local h = pcall('HMGET', lock, 'w', 'n')
-  local w = h[1]
-  local flag = w and not h[2] and #w == 64 and find(w, id, 30, true) == 30 and string.byte(w, 64) or 52
-  if flag < 52 then -- no marks
-    local free = sub(w, 1, 24)
-    if flag ~= 48 then -- not '0'
-      call('HDEL', lock, 'd', 'e', 'b') -- accepted when memory is full, and so are the commands after it
-      call('HSET', lock, 'w', free)
-    elseif type(pcall('HSET', lock, 'w', free, 'd', '')) == 'table' then -- memory is full
-      call('PEXPIRE', lock, '3700000', 'GT')
-      call('HSET', lock, 'w', free, 'd', '')
+local function release()
+  for i = 1, releases do
+    local id, lock, line = ARGV[3 + i], KEYS[i], ''
+    local h = pcall('HMGET', lock, 'w', 'n')
+    local w = h[1]
+    local flag = w and not h[2] and #w == 64 and find(w, id, 30, true) == 30 and byte(w, 64) or 52
+    if flag < 52 then -- no marks
+      local free = sub(w, 1, 24)
+      if flag ~= 48 then -- not '0'
+        call('HDEL', lock, 'd', 'e', 'b') -- accepted when memory is full, and so are the commands after it
+        call('HSET', lock, 'w', free)
+      elseif pcall('HSET', lock, 'w', free, 'd', '') ~= 0 then -- memory is full
+        call('PEXPIRE', lock, '3700000', 'GT')
+        call('HSET', lock, 'w', free, 'd', '')
+      end
+      line = 1
     end
-    line = 1
+    replies[i] = line
   end
-  replies[i] = line
 end
-if members == releases then return replies end
 
-local ttl, details = ARGV[3] + 0, ARGV[4]
-local d, e, flag = details, nil, '0'
-if #details > 64 then d, e, flag = sub(details, 1, 64), sub(details, 65), '1' end
+if vote == '0' then release() end -- without the clock
+if vote == '0' and members == releases then return replies end
+-- include: vote.lua
+if refusal then
+  for i = 1, members do replies[i] = '' end
+  return replies
+end
+if several then release() end
+
+local details = ARGV[3]
+local d, e = details, nil
+if #details > 64 then d, e = sub(details, 1, 64), sub(details, 65) end
 
 -- A set reads all locks before it writes to one.
 local found, first, last, refused = {}, nil, members, nil
 for i = 1, count and 0 or members do
-  local lock, id, order, h, own, moves, line, left = KEYS[i], ARGV[4 + i], '0', pcall('HMGET', KEYS[i], 'w', 'n')
+  local lock, id, order, h, own, moves, line, left =
+    KEYS[i], sub(ARGV[3 + i], 1, 26), '0', pcall('HMGET', KEYS[i], 'w', 'n')
   local w = h[1]
   found[i] = h
   if w and #w == 64 and not first then
     left = (tonumber(sub(w, 17, 29)) or 0 / 0) + (tonumber(sub(w, 56, 63)) or 0 / 0) - ms
     -- include: behind.lua
-    if line then first, last, refused = i, ARGV[2] == 'none' and 0 or i - 1, line end -- else acquire.lua says why
+    if line then first, last, refused = i, runs == 'none' and 0 or i - 1, line end -- else acquire.lua says why
   end
 end
 
-local life, hundred = ttl > 3700000 and ARGV[3] or '3700000', sub(usText, 1, 8)
-local now, lasts = sub(usText, 1, 13), (#ARGV[3] == 8 and ARGV[3] or format('%8d', ttl)) .. flag
-local rest = ' ' .. ARGV[3] .. ' ' .. usText
+local hundred, now = sub(usText, 1, 8), sub(usText, 1, 13)
 for i = releases + 1, members do
-  local lock, id, line = KEYS[i], ARGV[4 + i], ''
+  local lock, request, line = KEYS[i], ARGV[3 + i], ''
   local h = found[i] or pcall('HMGET', lock, 'w', 'n')
   local before = h[1]
-  local kept = before and sub(before, 17, 24) == hundred
-  local free = before and (#before == 24 or #before == 40) and (kept or find(before, '^%d+$'))
-  local t = free and tonumber(sub(before, 1, 16))
-  if i > last and not (before and #before == 64 and find(before, id, 30, true) == 30) then
+  local kept = before and #before > 23 and find(before, hundred, 17, true) == 17
+  if i > last and not (before and #before == 64 and find(before, sub(request, 1, 26), 30, true) == 30) then
     line = i == first and refused or '2 0 0 ' .. usText .. ' - 0 0 -'
-  elseif (before == false or t) and h[2] == false then
-    local last, block, floor, text = t or nil, nil, floor, nil
+  elseif h[2] == false and (not before or (#before == 24 or #before == 40) and (kept or find(before, '^%d+$'))) then
+    local floor, text = floor, usText
     if several then
-      text = ARGV[4 + members + i - releases]
+      text = ARGV[3 + members + i - releases]
       local asked = text + 0
-      if asked > us + 1000000 then asked, text = us + 1000000, nil end
-      if asked < floor then text = nil else floor = asked end
+      floor = math.max(math.min(asked, us + 1000000), floor)
+      if floor ~= asked then text = string.format('%016.0f', floor) end
     end
+    local last, block = before and (before < text and 0 or sub(before, 1, 16) + 0), nil
     -- include: mint.lua
-    local token = v == us and usText or v == floor and text and #text == 16 and text or format('%016.0f', v)
-    local w = token .. now .. id .. lasts
+    local token = v == us and usText or v == floor and text or string.format('%016.0f', v)
+    local w = token .. now .. request
     -- include: take.lua
-    if not kept or ttl > 3000000 then call('PEXPIRE', lock, life) end -- as in free.lua
-    line = token == usText and us or '1 ' .. token .. rest
-  elseif order and h[1] then
-    local w, own, moves, left = before, nil, nil, nil
+    if not kept or byte(request, 28) ~= 32 then -- as in free.lua
+      local ttl = sub(request, 27, 34) + 0
+      call('PEXPIRE', lock, ttl > 3700000 and ttl or '3700000')
+    end
+    line = token == usText and us or token .. ' ' .. usText
+  elseif order and before then
+    local w, id, own, moves, left = before, sub(request, 1, 26), nil, nil, nil
     if #w == 64 then left = (tonumber(sub(w, 17, 29)) or 0 / 0) + (tonumber(sub(w, 56, 63)) or 0 / 0) - ms end
     -- include: behind.lua
   end

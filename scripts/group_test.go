@@ -16,10 +16,14 @@ type pair struct{ name, hold string }
 
 // group is a call that releases holds and then acquires others, as writers with this metadata.
 func group(releases, acquires []pair, meta string) call {
-	c := on("n", scripts.Group, len(releases), ttl, request{mode: "w", claim: claim, meta: meta}.details())
+	c := on("n", scripts.Group, len(releases), request{mode: "w", claim: claim, meta: meta}.details())
 	c.keys = nil
-	for _, p := range append(releases, acquires...) {
+	for _, p := range releases {
 		c.keys, c.args = append(c.keys, lockKeys(p.name)[0]), append(c.args, ulid(p.hold))
+	}
+	for _, p := range acquires {
+		r := request{hold: p.hold, mode: "w", ttl: ttl, claim: claim, meta: meta}
+		c.keys, c.args = append(c.keys, lockKeys(p.name)[0]), append(c.args, acquire(r).args[0])
 	}
 	return c
 }
@@ -29,7 +33,7 @@ func (v vote) ofGroup(c call, proposals ...int64) call {
 	v.proposal = 0
 	c = v.of(c)
 	for _, p := range proposals {
-		c.args = append(c.args, fmt.Sprint(p))
+		c.args = append(c.args, padded(p))
 	}
 	return c
 }

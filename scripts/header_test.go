@@ -132,7 +132,7 @@ func TestNoMessageWithoutAGrant(t *testing.T) {
 		require.Empty(e.t, e.heard(heard))
 	})
 	onServers(t, func(e *env) {
-		for i, c := range []call{release("01", 0), refresh("02"), acquireByID(writer("03"))} {
+		for i, c := range []call{release("01", 0), refresh("02"), acquire(writer("03"))} {
 			e.flushAll()
 			e.loadAll()
 			heard := waits(e, []func(string) request{reader, writer}[i%2]("02"))

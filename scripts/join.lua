@@ -8,7 +8,7 @@
 --        before its acquire arrived {3, ...}, 4 and 5 as in vote.lua
 -- Twice  the joined hold gets the same token and counter
 -- Cost   HMGET TIME ZADD PEXPIRE HSET PEXPIRE
-local call, lock, id, owner = redis.call, KEYS[1], ARGV[2], ARGV[3]
+local call, lock, vote, id, owner = redis.call, KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local h = call('HMGET', lock, 'w', 'n', id, 'o:' .. owner, 'c')
 h.c = h[5]
 -- include: vote.lua

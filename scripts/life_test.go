@@ -123,7 +123,7 @@ func TestAFieldOfAnotherFormIsAConflict(t *testing.T) {
 			e.setFields(lockKey, "w", w)
 			before := e.dump()
 			for _, c := range []call{
-				acquire(writer("01")), tryAcquire(writer("01")), acquire(reader("01")), acquireByID(writer("01")),
+				acquire(writer("01")), tryAcquire(writer("01")), acquire(reader("01")), acquire(writer("01")),
 				acquire(writer("01").by("a")), acquire(writer("01").shared(9)), join(reader("01").by("a")),
 				refresh("01"), raise("01", 7), yield("01", 7), regain(writer("01"), 7, 1), release("01", ttl),
 			} {

@@ -17,7 +17,7 @@
 --        2-4 have the name of the lock and ':h', ':q' and ':x'. A call names them only in a Cluster, since each key
 --        costs 1,800 instructions; while the slot migrates there, it names the lock twice: see reachable
 --        the last: marker, where there are several masters
--- ARGV   1 as in vote.lua
+-- ARGV   vote, as in vote.lua
 -- Reply  each script's own, a list of fields, or a line: the fields in one text with a space between them, of which
 --        only the last may have spaces, since a line costs the server a fifth of a list; times and tokens are integers
 --        below 2^53

@@ -101,8 +101,8 @@ func TestFieldWInWhichOnePlaceDiffers(t *testing.T) {
 	onStandingClocks(t, func(e *env) {
 		e.newMarker()
 		hold := e.ahead(0)
-		e.run(hold.of(acquireByID(writer("01"))))
-		elsewhere := acquireByID(writer("01"))
+		e.run(hold.of(acquire(writer("01"))))
+		elsewhere := acquire(writer("01"))
 		elsewhere.keys = []string{"other"}
 		other := padded(e.run(hold.of(elsewhere))[1])
 		held := e.field(lockKey, "w")

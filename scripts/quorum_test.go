@@ -18,7 +18,7 @@ func (e *env) ahead(us int64) vote { return vote{proposal: e.now().UnixMicro() +
 // voting are the scripts that ask for a vote; the others work without one.
 func voting() map[scripts.Name]call {
 	return map[scripts.Name]call{
-		scripts.Acquire: acquireByID(writer("01")), scripts.Join: join(reader("01").by("a")),
+		scripts.Acquire: acquire(writer("01")), scripts.Join: join(reader("01").by("a")),
 		scripts.Raise: raise("01", 5), scripts.Yield: yield("01", 5), scripts.Regain: regain(writer("01"), 5, 0),
 	}
 }
@@ -30,8 +30,8 @@ func TestMasterAbstains(t *testing.T) {
 		}
 		require.Empty(e.t, e.dump())
 		e.newMarker()
-		token := e.run(votes.of(acquireByID(writer("01"))))[1]
-		e.run(votes.of(acquireByID(writer("02"))))
+		token := e.run(votes.of(acquire(writer("01"))))[1]
+		e.run(votes.of(acquire(writer("02"))))
 		e.setFields(markerKey, "until", e.now().UnixMilli()+ttl)
 		for name, c := range voting() {
 			reply := e.run(votes.of(c))
@@ -68,9 +68,9 @@ func TestWithoutAVoteNobodyIsLetIn(t *testing.T) {
 		"release of a waiter":  {true, release("03", 0)},
 		"refresh":              {true, refresh("02")},
 		"refresh of nobody":    {true, refresh()},
-		"acquire":              {true, acquireByID(writer("04"))},
+		"acquire":              {true, acquire(writer("04"))},
 		"one attempt":          {true, tryAcquire(writer("04"))},
-		"conversion":           {true, acquireByID(writer("04").converting("01"))},
+		"conversion":           {true, acquire(writer("04").converting("01"))},
 		"join":                 {true, join(reader("04").by("a"))},
 		"yield":                {true, yield("01", 5)},
 		"regain, refused":      {true, regain(writer("05"), 5, 0)},
@@ -88,9 +88,9 @@ func TestWithoutAVoteNobodyIsLetIn(t *testing.T) {
 			t.Run(path+", "+why, func(t *testing.T) {
 				inFakeTime(t, func(e *env) {
 					e.newMarker()
-					e.run(votes.of(acquireByID(reader("01").lasting(1000))))
-					e.run(votes.of(acquireByID(writer("02"))))
-					e.run(votes.of(acquireByID(writer("03"))))
+					e.run(votes.of(acquire(reader("01").lasting(1000))))
+					e.run(votes.of(acquire(writer("02"))))
+					e.run(votes.of(acquire(writer("03"))))
 					e.run(votes.of(release("05", ttl)))
 					if p.expired {
 						e.pass(2 * time.Second)
@@ -136,23 +136,23 @@ func TestChangedRunIDTakesTheVoteAway(t *testing.T) {
 				e.run(check.of(c))
 				require.Empty(e.t, e.field(markerKey, "id"), name)
 				require.Equal(e.t, "run", e.field(markerKey, "run"), "%s: whether it belongs there is not known", name)
-				require.EqualValues(e.t, 5, e.run(votes.of(acquireByID(writer("09"))))[0], "%s: nor does another vote count", name)
+				require.EqualValues(e.t, 5, e.run(votes.of(acquire(writer("09"))))[0], "%s: nor does another vote count", name)
 			}
 		}
 		e.newMarker()
 		e.setFields(markerKey, "run", "")
-		require.EqualValues(e.t, 1, e.run(check.of(acquireByID(writer("01"))))[0])
+		require.EqualValues(e.t, 1, e.run(check.of(acquire(writer("01"))))[0])
 		require.Equal(e.t, setID, e.field(markerKey, "id"), "an unknown run id is no changed one")
 
 		e.flushAll()
 		e.newMarker()
 		require.NoError(e.t, e.do("ACL", "SETUSER", "default", "-info").Error())
-		require.EqualValues(e.t, 1, e.run(check.of(acquireByID(writer("01"))))[0], "INFO refused: nothing is known")
+		require.EqualValues(e.t, 1, e.run(check.of(acquire(writer("01"))))[0], "INFO refused: nothing is known")
 		require.Equal(e.t, setID, e.field(markerKey, "id"))
 	})
 	inFakeTime(t, func(e *env) { // miniredis does not know INFO server
 		e.newMarker()
-		require.EqualValues(e.t, 1, e.run(check.of(acquireByID(writer("01"))))[0])
+		require.EqualValues(e.t, 1, e.run(check.of(acquire(writer("01"))))[0])
 	})
 }
 
@@ -166,7 +166,7 @@ func TestProposalIsAFloor(t *testing.T) {
 			e.newMarker()
 			e.setFields(lockKey, "w", counter(7))
 			e.setFields(markerKey, "until", until)
-			require.Equal(e.t, until*1000, e.run(votes.of(acquireByID(of)))[1])
+			require.Equal(e.t, until*1000, e.run(votes.of(acquire(of)))[1])
 		}
 	})
 }
@@ -176,7 +176,7 @@ func TestRaise(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.newMarker()
 		for _, of := range []request{writer("01"), reader("02")} {
-			token := e.run(votes.of(acquireByID(of)))[1].(int64)
+			token := e.run(votes.of(acquire(of)))[1].(int64)
 			e.pass(2 * ttl * time.Millisecond)
 			require.EqualValues(e.t, 0, answer(e, votes.of(raise(of.hold, token+30))))
 		}
@@ -192,7 +192,7 @@ func TestARaiseBesideAnotherAttempt(t *testing.T) {
 			require.EqualValues(e.t, 1, reply[0])
 			return reply[1].(int64)
 		}
-		token(acquireByID(reader("01")))
+		token(acquire(reader("01")))
 		first := token(tryAcquire(writer("02").converting("01")))
 		second := token(tryAcquire(writer("03").converting("01")))
 		third := token(tryAcquire(writer("04").converting("01")))
@@ -207,7 +207,7 @@ func TestARaiseBesideAnotherAttempt(t *testing.T) {
 func TestARaiseOfAJoinedHoldKeepsTheWritersToken(t *testing.T) {
 	everywhere(t, func(e *env) {
 		e.newMarker()
-		token := e.run(votes.of(acquireByID(writer("01").by("a"))))[1].(int64)
+		token := e.run(votes.of(acquire(writer("01").by("a"))))[1].(int64)
 		require.EqualValues(e.t, 1, e.run(votes.of(join(reader("02").by("a"))))[0])
 		for range 2 {
 			require.EqualValues(e.t, token+100, e.run(votes.of(raise("02", token+100)))[1])
@@ -218,7 +218,7 @@ func TestARaiseOfAJoinedHoldKeepsTheWritersToken(t *testing.T) {
 
 		e.flushAll()
 		e.newMarker()
-		token = e.run(e.ahead(-5_000_000).of(acquireByID(writer("01").by("a"))))[1].(int64)
+		token = e.run(e.ahead(-5_000_000).of(acquire(writer("01").by("a"))))[1].(int64)
 		require.EqualValues(e.t, 1, e.run(votes.of(raise("01", token+10)))[0])
 		require.EqualValues(e.t, token+10, e.run(votes.of(join(reader("03").by("a"))))[1], "who joins has it too")
 	})
@@ -308,7 +308,7 @@ func TestACounterThatIsAheadOfTheClockGoesBack(t *testing.T) {
 				e.newMarker()
 				ahead := e.now().Add(c.ahead).UnixMicro()
 				e.setFields(lockKey, "w", counter(ahead))
-				own := e.run(votes.of(acquireByID(c.of)))[1].(int64)
+				own := e.run(votes.of(acquire(c.of)))[1].(int64)
 				if c.then != nil {
 					c.then(e)
 				}
@@ -327,7 +327,7 @@ func TestACounterThatIsAheadOfTheClockGoesBack(t *testing.T) {
 				require.Equal(e.t, last, writes, what)
 				e.run(votes.of(release("01", 0)))
 				e.pass(2 * time.Second)
-				next := e.run(votes.of(acquireByID(writer("03"))))
+				next := e.run(votes.of(acquire(writer("03"))))
 				require.EqualValues(e.t, 1, next[0], what)
 				require.Greater(e.t, next[1], last, what)
 				require.Less(e.t, next[1], ahead, what)
@@ -342,11 +342,11 @@ func TestAWaiterHasItsTokenFromACounterThatWentBack(t *testing.T) {
 		e.newMarker()
 		ahead := e.now().Add(time.Hour).UnixMicro()
 		e.setFields(lockKey, "w", counter(ahead))
-		own := e.run(votes.of(acquireByID(writer("01"))))[1].(int64)
-		e.run(votes.of(acquireByID(writer("02"))))
+		own := e.run(votes.of(acquire(writer("01"))))[1].(int64)
+		e.run(votes.of(acquire(writer("02"))))
 		token := e.now().UnixMicro()
 		e.run(votes.of(releaseOf(writer("01"), "0 0", token, own)))
-		next := e.run(votes.of(acquireByID(writer("02"))))
+		next := e.run(votes.of(acquire(writer("02"))))
 		require.EqualValues(e.t, 1, next[0])
 		require.Greater(e.t, next[1], token)
 		require.Less(e.t, next[1], ahead)
@@ -359,8 +359,8 @@ func TestRegainOfALateGrant(t *testing.T) {
 		for _, of := range []request{writer("01").by("a"), reader("01").by("a"), writer("01").shared(9)} {
 			e.flushAll()
 			e.newMarker()
-			e.run(votes.of(acquireByID(of)))
-			e.run(votes.of(acquireByID(writer("02"))))
+			e.run(votes.of(acquire(of)))
+			e.run(votes.of(acquire(writer("02"))))
 			since := func() string {
 				if of.mode == "w" {
 					return e.begun()
@@ -382,9 +382,9 @@ func TestRegainOfALateGrant(t *testing.T) {
 		// Who is let in by it, behind a waiter that is dead, has the lock since now, and not since that grant.
 		e.flushAll()
 		e.newMarker()
-		e.run(votes.of(acquireByID(reader("01"))))
-		e.run(votes.of(acquireByID(writer("02").waiting(1_000))))
-		e.run(votes.of(acquireByID(reader("03").waiting(4 * ttl))))
+		e.run(votes.of(acquire(reader("01"))))
+		e.run(votes.of(acquire(writer("02").waiting(1_000))))
+		e.run(votes.of(acquire(reader("03").waiting(4 * ttl))))
 		e.pass(2 * time.Second)
 		require.EqualValues(e.t, 1, e.run(votes.of(regain(reader("01"), 5, 0)))[0])
 		since := func(hold string) string { return strings.Fields(e.field(lockKey, ulid(hold)))[3] }

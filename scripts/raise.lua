@@ -12,7 +12,7 @@
 --        as in vote.lua, {6, 0, 0, server us} the token is more than 1 s ahead of this server's clock
 -- Twice  the second finds the token there
 -- Cost   HMGET TIME HSET, for a reader ZSCORE more
-local call, lock, id, token = redis.call, KEYS[1], ARGV[2], ARGV[3]
+local call, lock, vote, id, token = redis.call, KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 if #token < 16 then token = string.format('%016.0f', token + 0) end
 local h = call('HMGET', lock, 'w', id, 'd', 'e', 'm')
 -- include: vote.lua

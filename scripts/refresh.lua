@@ -11,7 +11,7 @@
 -- Twice  a waiter's lease is set, not summed
 -- Cost   HMGET TIME PEXPIREx2 ZADD ZRANGE HGET HSET for any number of waiters, ZRANGE behind readers, per grant as in
 --        settle.lua; works while Redis is out of memory
-local call, lock = redis.call, KEYS[1]
+local call, lock, vote = redis.call, KEYS[1], ARGV[1]
 local h = call('HMGET', lock, 'w', 'n', 'c', unpack(ARGV, 3))
 h.c = h[3]
 -- include: vote.lua

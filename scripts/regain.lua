@@ -15,7 +15,7 @@
 --        waits {2, 0, 0, server us}; 4 as in vote.lua, unless ARGV 6 is '1'; 5 as in vote.lua
 -- Twice  the second call finds the hold standing, or waiting in its place
 -- Cost   HMGET TIME HSET PEXPIRE, for a reader ZADD PEXPIRE more; to wait ZADD PEXPIRE HSET
-local call, lock, id, ttl, token = redis.call, KEYS[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0
+local call, lock, vote, id, ttl, token = redis.call, KEYS[1], ARGV[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0
 local h = call('HMGET', lock, 'w', 'n', id, 'c')
 h.c = h[4]
 -- include: vote.lua

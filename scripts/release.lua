@@ -2,34 +2,33 @@
 -- a minimum goes on to stand as ended until then.
 --
 -- KEYS   as in lock.lua
--- ARGV   1 as in vote.lua, 2 hold, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0': its
---        answer is known), 4 '1': several acquires of it may be, so the granted one need not be the last; both may be
---        left out, for '0'; then other holds of this client, at most 1000, with known answers: a crowd that gives up;
---        or 'least rest': a granted hold stands until least ms after its grant, and for at most rest ms from now, but
---        as long as ARGV 3 at least; or 'least rest token grant', with rest 0 for a hold that does not stand: the token
---        of the lease, and the larger one that the client knows from this master while it trusts in the lease
+-- ARGV   1 hold, 2 vote: as in vote.lua, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0':
+--        its answer is known), 4 '1': several acquires of it may be, so the granted one need not be the last; each may
+--        be left out with what follows, for '0'; then other holds of this client, at most 1000, with known answers: a
+--        crowd that gives up; or 'least rest': a granted hold stands until least ms after its grant, and for at most
+--        rest ms from now, but as long as ARGV 3 at least; or 'least rest token grant', with rest 0 for a hold that
+--        does not stand: the token of the lease, and the larger one that the client knows from this master while it
+--        trusts in the lease
 -- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
 --        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua; then who
 --        broke it and why, if an operator did; or 1 alone, for {1, 0, 0}
 -- Twice  the second call finds the hold gone, or ended; no other hold is touched
--- Cost   no other hold: HMGET HSET, for a named owner and other marks HMGET HDEL more; a reader: HMGET ZREM HDEL, with
---        other readers HSET; a hand-off to a writer: HMGET TIME ZPOPMIN HGET PUBLISH HSET HDEL; else as in lock.lua and
---        settle.lua, ZREM for all that were waiting, and for each other hold its drop; with a minimum HSET PEXPIRE, for
---        a reader ZADD PEXPIRE more; works while Redis is out of memory
-local call, lock, id = redis.call, KEYS[1], ARGV[2]
-local h = call('HMGET', lock, 'w', 'n', id)
-local leaves = ARGV[3] and ARGV[3] ~= '0' -- a tombstone, if it is due
-local checks = ARGV[1] ~= '0' and string.byte(ARGV[1], -1) == 49 -- '1'
+-- Cost   no other hold: HMGET HSET, for a named owner and other marks HMGET HDEL more; a reader: HMGET HGET ZREM HDEL,
+--        with other readers HSET; a hand-off to a writer: HMGET TIME ZPOPMIN HGET PUBLISH HSET HDEL; else as in lock.lua
+--        and settle.lua, ZREM for all that were waiting, and for each other hold its drop; with a minimum HSET PEXPIRE,
+--        for a reader ZADD PEXPIRE more; works while Redis is out of memory
+local call, lock, id, vote = redis.call, KEYS[1], ARGV[1], ARGV[2] or '0'
+local h = call('HMGET', lock, 'w', 'n')
+local w, leaves = h[1], ARGV[3] and ARGV[3] ~= '0' -- a tombstone, if it is due
+local held = w and #w == 64 and string.find(w, id, 30, true) == 30
 
--- No hold waits, and nothing is to be purged or left behind.
-if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
-  local w, own = h[1], h[3]
-  if w and not h[2] and #w == 64 and string.find(w, id, 30, true) == 30 then
+-- No hold waits, and nothing is to be purged or left behind. A vote that checks ends with '1'.
+if not (ARGV[5] or leaves and ARGV[4] == '1') and (vote == '0' or string.byte(vote, -1) ~= 49) then
+  if held and not h[2] then
     local free, flag = string.sub(w, 1, 24), string.byte(w, 64)
     if flag == 48 or flag == 52 then -- '0', or '4' with a block
-      local ok = redis.pcall('HSET', lock, 'w', free, 'd', '')
-      if type(ok) == 'table' then -- memory is full: PEXPIRE is accepted, and so are the commands after it
-        call('PEXPIRE', lock, '3700000', 'GT')
+      if redis.pcall('HSET', lock, 'w', free, 'd', '') ~= 0 then -- memory is full
+        call('PEXPIRE', lock, '3700000', 'GT') -- accepted, and so is what follows
         call('HSET', lock, 'w', free, 'd', '')
       end
     else
@@ -43,8 +42,9 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
     end
     return 1
   end
-  local readers = KEYS[2] ~= lock and not (w and #w == 64) and own and string.match(h[2] or '', '^(%d+) 0 0$')
-  if readers and string.byte(own) == 103 and string.find(own, '^r %d+ [-+]', 48) then -- 'g', and no name of an owner
+  local readers = KEYS[2] ~= lock and not (w and #w == 64) and string.match(h[2] or '', '^(%d+) 0 0$')
+  local own = readers and call('HGET', lock, id) or ''
+  if string.byte(own) == 103 and string.find(own, '^r %d+ [-+]', 48) then -- 'g', and no name of an owner
     call('ZREM', lock .. ':h', id)
     if readers == '1' then
       call('HDEL', lock, id, 'n', 'c')
@@ -54,7 +54,7 @@ if not (checks or ARGV[5] or leaves and ARGV[4] == '1') then
     end
     return 1
   end
-  if not (own or h[2] or leaves) and (not w or #w == 24 or #w == 40) then return '0 0 0' end
+  if not (h[2] or leaves) and (not w or #w == 24 or #w == 40) then return '0 0 0' end
 end
 
 -- include: vote.lua
@@ -64,10 +64,9 @@ end
 -- out of the queue.
 -- include: process.lua
 local head
-local queued = KEYS[2] ~= lock and ARGV[1] == '0' and not (ARGV[5] or leaves and ARGV[4] == '1')
+local queued = held and KEYS[2] ~= lock and not (several or ARGV[5] or leaves and ARGV[4] == '1')
   and string.match(h[2] or '', '^0 (%d+) 0$')
-local w = h[1]
-if queued and w and #w == 64 and string.find(w, id, 30, true) == 30 and string.byte(w, 64) < 56 then -- no marks
+if queued and string.byte(w, 64) < 56 then -- no marks
   head = call('ZPOPMIN', lock .. ':q')[1]
   local format, sub, match = string.format, string.sub, string.match
   local refreshed, details, claim, block, letter, channel =
@@ -97,14 +96,13 @@ if queued and w and #w == 64 and string.find(w, id, 30, true) == 30 and string.b
   end
 end
 
-local own = h[3]
-local has = call('HMGET', lock, 'c', unpack(ARGV, 5))
+local has = call('HMGET', lock, 'c', id, unpack(ARGV, 5))
 h.c = has[1]
 -- include: settle.lua
 taken = head
 if leaves and not reachable(asideKey, aside) then return redis.error_reply(moving) end
 call('PEXPIRE', lock, 3700000, 'GT') -- accepted when memory is full, and so are the commands after it
-kept, had[id] = true, own
+kept, had[id] = true, has[2]
 
 local leavers = {}
 
@@ -159,7 +157,7 @@ known = value and known
 local ended = least and rest ~= '0' and keepEnded(least, rest)
 local status = ended and 1 or giveBack(id)
 for i = 5, least and 0 or #ARGV do
-  had[ARGV[i]] = has[i - 3]
+  had[ARGV[i]] = has[i - 2]
   giveBack(ARGV[i])
 end
 if leavers[1] then call('ZREM', queueKey, unpack(leavers)) end

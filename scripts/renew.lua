@@ -13,7 +13,7 @@
 --        the first time and once a minute; with a mark HMGET for a writer, HSET for a reader; for a writer that is not
 --        w as for a reader, and HMGET; works while Redis is out of memory, and while this master abstains: it extends
 --        standing holds, and admits no hold
-local call, pcall, ARGV, KEYS = redis.call, redis.pcall, ARGV, KEYS
+local call, pcall, ARGV, KEYS, vote = redis.call, redis.pcall, ARGV, KEYS, ARGV[1]
 -- include: vote.lua
 local match, find, cut, byte = string.match, string.find, string.sub, string.byte
 if changed then return { us } end

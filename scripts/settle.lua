@@ -1,7 +1,7 @@
 -- settle.lua: what happens to a lock by itself: holds expire, and waiters enter. Its functions need those of lock.lua.
 --
 -- KEYS   as in lock.lua
--- ARGV   1 as in vote.lua
+-- ARGV   vote, as in vote.lua
 -- Reply  each script's own; more 1: there is more to purge or to hand on than one call does, refresh goes on with it;
 --        2: no waiter was let in, since the client has to read the marker first
 -- Twice  what has been purged is gone, and a waiter that has been granted the lock is no longer in the queue

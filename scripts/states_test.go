@@ -141,7 +141,7 @@ func requests(s standing) map[string]call {
 	all := map[string]call{
 		"acquire": acquire(writer("11")), "a read": acquire(reader("11")), "a named write": acquire(writer("11").by("a")),
 		"a shared write": acquire(writer("11").shared(9)), "one attempt": tryAcquire(writer("11")),
-		"a named read": tryAcquire(reader("11").by("a")), "an older one": acquireByID(writer("001")),
+		"a named read": tryAcquire(reader("11").by("a")), "an older one": acquire(writer("001")),
 		"upgrade": acquire(writer("11").converting("01")), "downgrade": acquire(reader("11").converting("01")),
 		"adopt": adopt(writer("11"), "01", own), "join": join(reader("11").by("a")),
 		"acquire again": acquire(writer("01")), "wait on": acquire(writer("03")),

@@ -9,7 +9,7 @@
 -- Twice  a grant that is kept gets a larger token, so the second call finds another grant and leaves it alone, however
 --        late it comes, even if another hold waits by then; or it finds the hold waiting
 -- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in settle.lua
-local call, lock, id = redis.call, KEYS[1], ARGV[2]
+local call, lock, vote, id = redis.call, KEYS[1], ARGV[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id, 'c')
 h.c = h[4]
 -- include: vote.lua

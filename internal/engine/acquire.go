@@ -29,6 +29,7 @@ type acquisition struct {
 	began    time.Duration // the time in the ids of its holds: the start of the first attempt; see tokens.Floor.Ahead
 	route    wire.Route    // how messages about the hold reach this process
 	detail   string        // what a master stores of the hold unchanged
+	made     string        // the request for the first of its holds, if that is like the last one
 	proposal int64         // the token floor for the requests of the current hold
 	seen     fencing.Token // largest token of the lock that a shared hold, or the adopted one, has had; 0 for others
 	posted   *posted       // what the posted requests for the current hold have in common; nil before the first
@@ -58,7 +59,11 @@ func newAcquisition(ctx context.Context, e *Engine, h *driver, r Request) *acqui
 	h.e, h.acquisition = e, a
 	h.name, h.mode, h.terms, h.begun = r.Name, r.Mode, r.Terms, now.Mono
 	id := ulidText(a.began)
-	h.id, h.key = e.keys.NewHold(id[:], r.Name)
+	like := wire.Acquire{TTL: r.Terms.args.ttl}
+	if last := e.described[r.Mode].Load(); last != nil {
+		like.Details = last.text
+	}
+	h.id, a.made, h.key = e.keys.NewHold(id[:], like, r.Name)
 	observed := e.observers.ofHolds
 	if r.Owner != "" || r.Block > 0 || r.Terms.MinHold > 0 || r.Terms.MaxHold > 0 || observed {
 		shared := sharedHold{block: e.tokens.Budget(r.Block, r.Seen), tokenInUse: r.TokenInUse}
@@ -318,7 +323,7 @@ func (a *acquisition) args(into []string) []string {
 		order = wire.ByArrival
 	}
 	return wire.Acquire{
-		Hold: h.id, TTL: ttl, Order: order, Details: a.detail, Adopts: a.adopts,
+		Hold: h.id, TTL: ttl, Order: order, Details: a.detail, Adopts: a.adopts, Made: a.made,
 	}.Args(into)
 }
 

@@ -217,6 +217,12 @@ func acquireArgs(hold string, ttl time.Duration) []string {
 	}.Args(nil)
 }
 
+// read makes these arguments of a writer those of a reader.
+func read(acquire []string) {
+	acquire[0] = acquire[0][:len(acquire[0])-1] + "r"
+	acquire[1] = "r" + acquire[1][1:]
+}
+
 // do calls a script that needs nothing and tells the server's time, and notes that as the engine does.
 func (b *bed) do(ctx context.Context) error {
 	own := false

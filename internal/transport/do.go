@@ -208,7 +208,7 @@ func (n *Node) send(
 type Script struct {
 	name   scripts.Name
 	salt   string
-	votes  bool    // its first argument is a vote
+	votes  bool    // one of its arguments is a vote
 	first  bool    // it is sent before others
 	group  *Script // whose members its calls may be; nil if they may not
 	digest func() string
@@ -260,19 +260,25 @@ func (s *Script) source() string {
 func (s *Script) command(
 	b rueidis.Builder, mode sendMode, keys []string, vote wire.Vote, args []string,
 ) rueidis.Completed {
+	before, after := args, []string(nil)
+	if s.votes {
+		at := wire.VoteAt(s.name)
+		before, after = args[:at], args[at:]
+	}
+	votes := s.votes && (len(after) > 0 || len(before) == 0 || vote.Quarantine != "")
 	if mode.source {
 		vote.Check = true
-		call := b.Eval().Script(s.source()).Numkeys(int64(len(keys))).Key(keys...)
-		if !s.votes {
-			return call.Arg(args...).Build()
+		call := b.Eval().Script(s.source()).Numkeys(int64(len(keys))).Key(keys...).Arg(before...)
+		if votes {
+			call = call.Arg(vote.Arg()).Arg(after...)
 		}
-		return call.Arg(vote.Arg()).Arg(args...).Build()
+		return call.Build()
 	}
-	call := b.Evalsha().Sha1(s.digest()).Numkeys(int64(len(keys))).Key(keys...)
-	if !s.votes {
-		return call.Arg(args...).Build()
+	call := b.Evalsha().Sha1(s.digest()).Numkeys(int64(len(keys))).Key(keys...).Arg(before...)
+	if votes {
+		call = call.Arg(vote.Arg()).Arg(after...)
 	}
-	return call.Arg(vote.Arg()).Arg(args...).Build()
+	return call.Build()
 }
 
 // declared returns the keys that a call names: the lock. In a Cluster it names all keys of the lock that the script may

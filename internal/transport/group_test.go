@@ -2,8 +2,8 @@ package transport_test
 
 import (
 	"context"
-	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -97,7 +97,7 @@ func TestCallsOfABatchAreGrouped(t *testing.T) {
 			require.Equal(t, wire.Granted, got.of[id])
 		}
 		reader := acquireArgs(hold(80), time.Minute)
-		reader[3] = "r" + reader[3][1:]
+		read(reader)
 		shorter := acquireArgs(hold(81), time.Second)
 		calls = []transport.Call{
 			got.acquire(0), got.call(acquire, 80, reader), got.call(acquire, 81, shorter), got.acquire(82), got.acquire(83),
@@ -139,7 +139,7 @@ func TestASetIsACall(t *testing.T) {
 		synctest.Wait()
 		arrived := members(b)
 		again := got.acquire(91)
-		again.Args[0] = hold(93)
+		again.Args = acquireArgs(hold(93), time.Minute)
 		calls := got.acquires(4)
 		for _, before := range []bool{false, true} {
 			held := set(before, 4, 5, 6)
@@ -169,8 +169,7 @@ func TestContendedLocksAreNotGrouped(t *testing.T) {
 		got := newStatuses(b)
 		held := got.acquires(8)
 		for id := range held {
-			held[id].Args = slices.Clone(held[id].Args)
-			held[id].Args[0] = hold(10 + id)
+			held[id].Args = acquireArgs(hold(10+id), time.Minute)
 			b.Post(held[id])
 		}
 		synctest.Wait()
@@ -192,8 +191,8 @@ func TestContendedLocksAreNotGrouped(t *testing.T) {
 // Acquires of one lock are in no group and keep their order: a writer does not pass an earlier request, and no later
 // request passes a member that a group would leave.
 func TestAcquiresOfOneLockKeepTheirOrder(t *testing.T) {
-	reads := func(c *transport.Call) { c.Args[3] = "r" + c.Args[3][1:] }
-	shorter := func(c *transport.Call) { c.Args[1] = "1000" }
+	reads := func(c *transport.Call) { read(c.Args) }
+	shorter := func(c *transport.Call) { c.Args[0] = strings.Replace(c.Args[0], "   60000", "    1000", 1) }
 	inSet := func(c *transport.Call) { c.Set = new(transport.Set) }
 	alone := func(c *transport.Call) { c.Script = acquire.Alone() }
 	plain := func(*transport.Call) {}

@@ -22,17 +22,18 @@ func TestTheVoteThatGoesOutWithAScript(t *testing.T) {
 	several(cfg)
 	dials := new(atomic.Uint64)
 	m := transport.NewMaster(cfg, 0, &tuned{Client: &modeClient{}, dials: dials})
-	require.Equal(t, "5 ? 30000 0", m.Vote(5).Arg(), "its marker has not been read")
+	require.Equal(t, "0000000000000005 ? 30000 0", m.Vote(5).Arg(), "its marker has not been read")
 	m.SetIdentity("set:run", m.Dials())
-	require.Equal(t, "5 set:run 30000 0", m.Vote(5).Arg())
+	require.Equal(t, "0000000000000005 set:run 30000 0", m.Vote(5).Arg())
 	dials.Add(1)
-	require.Equal(t, "5 ? 30000 0", m.Vote(5).Arg(), "another server may be at the other end")
+	require.Equal(t, "0000000000000005 ? 30000 0", m.Vote(5).Arg(), "another server may be at the other end")
 	m.SetIdentity("set:run", m.Dials())
-	require.Equal(t, "5 set:run 30000 0", m.Vote(5).Arg())
+	require.Equal(t, "0000000000000005 set:run 30000 0", m.Vote(5).Arg())
 
 	m = transport.NewMaster(cfg, 0, &modeClient{})
 	m.SetIdentity("set:run", 0)
-	require.Equal(t, "5 set:run 30000 1", m.Vote(5).Arg(), "a client that tells nothing: the script looks at the run id")
+	require.Equal(t, "0000000000000005 set:run 30000 1", m.Vote(5).Arg(),
+		"a client that tells nothing: the script looks at the run id")
 }
 
 func TestAnAnswerOverANewConnectionIsNoVote(t *testing.T) {
@@ -73,11 +74,11 @@ func TestAScriptThatIsSentWholeLooksAtTheRunID(t *testing.T) {
 		synctest.Wait()
 		keys := append(keysOf("0"), "marker")
 		require.Equal(t, []evaluation{
-			{"EVALSHA", keys, []string{"0 set:run 30000 0", "60000", "w", hold(0), "0000000000000007"}},
-			{"EVAL", keys, []string{"0 set:run 30000 1", "60000", "w", hold(0), "0000000000000007"}},
+			{"EVALSHA", keys, []string{"0000000000000000 set:run 30000 0", "60000", "w", hold(0), "0000000000000007"}},
+			{"EVAL", keys, []string{"0000000000000000 set:run 30000 1", "60000", "w", hold(0), "0000000000000007"}},
 		}, arrived())
 		b.Do(context.Background(), refresh, keys, b.Vote(5), nil)
 		synctest.Wait()
-		require.Equal(t, "5 set:run 30000 1", arrived()[1].args[0])
+		require.Equal(t, "0000000000000005 set:run 30000 1", arrived()[1].args[0])
 	}, several)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -167,9 +166,7 @@ func (s *Script) joins(args []string) bool {
 	if s.group == nil || s.name == scripts.Release {
 		return s.group != nil && len(args) == 1
 	}
-	details, writes := strings.CutPrefix(args[len(args)-1], "w ")
-	_, owner, _ := strings.Cut(details, " ")
-	return writes && len(args) == 4 && strings.HasPrefix(owner, "- ")
+	return wire.Asked(args).IsPlain()
 }
 
 // withSets returns the calls of a batch with groups in place of the members of sets.
@@ -262,24 +259,24 @@ func (c *Call) like(other *Call) bool {
 	a, b := c.Vote, other.Vote
 	a.Proposal, b.Proposal = 0, 0
 	return a == b && c.Script.salt == other.Script.salt &&
-		(c.Script.name != other.Script.name || slices.Equal(c.Args[1:], other.Args[1:]))
+		(c.Script.name != other.Script.name || wire.Asked(c.Args).IsLike(other.Args))
 }
 
 func groupOf(m *Master, members []*Call) Call {
-	keys, args := make([]string, 0, len(members)+1), make([]string, 3, 3+2*len(members))
+	keys, args := make([]string, 0, len(members)+1), make([]string, 2, 2+2*len(members))
 	var proposals []string
-	order := ""
+	queues := false
 	for _, c := range members {
 		keys, args = append(keys, c.Keys[0]), append(args, c.Args[0])
 		if c.Script.name == scripts.Acquire {
-			args[1], order, args[2] = c.Args[1], c.Args[2], c.Args[3]
-			proposals = append(proposals, strconv.FormatInt(c.Vote.Proposal, 10))
+			args[1], queues = c.Args[1], m.cfg.Quarantine == 0 && wire.Asked(c.Args).Queues()
+			proposals = append(proposals, c.Vote.ProposalArg())
 		}
 	}
 	switch set := members[0].Set; {
 	case set == nil:
 		args[0] = strconv.Itoa(len(members) - len(proposals))
-		if strings.HasPrefix(order, string(wire.ByArrival)) {
+		if queues {
 			args[0] += string(wire.ByArrival)
 		}
 	case set.Before:

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -80,7 +81,8 @@ func TestStaleVoteOfEarlierProcess(t *testing.T) {
 		keys := append(keysOf("x"), "t:master")
 		checks := vote
 		checks.Check = true
-		args := append([]string{checks.Arg()}, acquireArgs("01ARZ3NDEKTSV4RRFFQ69G5FAV", time.Minute)...)
+		args := slices.Insert(acquireArgs("01ARZ3NDEKTSV4RRFFQ69G5FAV", time.Minute),
+			wire.VoteAt(scripts.Acquire), checks.Arg())
 		whole := other.B().Eval().Script(scripts.Source(scripts.Acquire)).Numkeys(2).Key(keys...).Arg(args...).Build()
 		require.ErrorContains(t, other.Do(t.Context(), whole).Error(), "NOREPLICAS")
 		require.Equal(t, "S:a:0", mini.Miniredis().HGet("t:master", "id"))

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -63,8 +64,7 @@ type Holder struct {
 
 // readHold reads the first fields, which all these replies have: status, token, ms left, server us. statuses translates
 // the numbers of the script.
-func readHold(result rueidis.RedisResult, statuses []Status) (f reader, h HoldReply) {
-	f = read(result)
+func readHold(f *reader, statuses []Status) (h HoldReply) {
 	h.Status = statuses[f.number(status(int64(len(statuses))-1))]
 	if h.Status == 0 {
 		f.malformed("status")
@@ -82,7 +82,7 @@ func readHold(result rueidis.RedisResult, statuses []Status) (f reader, h HoldRe
 		f.malformed("time of a grant")
 	}
 	h.Micros = f.number(aTime)
-	return f, h
+	return h
 }
 
 // leastTime is less than the time of any server, and more than a number with another meaning: 1973.
@@ -106,6 +106,7 @@ type Acquire struct {
 	Order   Order
 	Details string   // Details.Text
 	Adopts  Adoption // of the hold that the details convert, if another client has detached it
+	Made    string   // the request of an Acquire that may be this one, which Args then needs not make: see NewHold
 }
 
 // Adoption proves that a hold was detached: its token, and the secret of its mark. The zero value is none.
@@ -114,38 +115,105 @@ type Adoption struct {
 	Secret string
 }
 
+// Args appends the request and the details. Their vote follows, and then that it is not to queue, and the adoption.
 func (q Acquire) Args(to []string) []string {
-	to = append(to, q.Hold, string(q.TTL), q.orderArg(), q.Details)
+	var array [requestLen]byte
+	request := q.Made
+	if made := q.appendRequest(array[:0]); string(made) != request {
+		request = string(made)
+	}
+	if to = append(to, request, q.Details); q.Order == NoQueue || q.Adopts.Token > 0 {
+		to = append(to, string(NoQueue))
+	}
 	if q.Adopts.Token > 0 {
 		to = append(to, tokenArg(q.Adopts.Token), q.Adopts.Secret)
 	}
 	return to
 }
 
-// orderArg returns the order, and behind it "p" if the hold is its own owner, and neither shared nor a conversion.
-func (q Acquire) orderArg() string {
-	const mode = len("w ")
-	if len(q.Details) < mode {
-		return string(q.Order)
+// The widths of a request, which are those of field w in lock.lua.
+const (
+	holdLen    = 26
+	ttlDigits  = 8
+	requestLen = holdLen + ttlDigits + 1
+)
+
+// appendRequest appends the hold, its TTL and its kind as a write hold has them in field w, so that a script needs no
+// more than to write them there.
+func (q Acquire) appendRequest(to []byte) []byte {
+	to = append(to, q.Hold...)
+	for range ttlDigits - len(q.TTL) {
+		to = append(to, ' ')
 	}
-	if _, owner, _ := strings.Cut(q.Details[mode:], " "); !strings.HasPrefix(owner, "- ") {
-		return string(q.Order)
-	}
-	switch q.Order {
-	case NoQueue:
-		return "0p"
-	case ByArrival:
-		return "ap"
+	return append(append(to, q.TTL...), q.kind())
+}
+
+// detailsInField is how long the details in field d of a lock are at the most. The rest is in another field.
+const detailsInField = 64
+
+// kind returns the last character of field w for a write hold that stands alone, and for a read hold a letter.
+func (q Acquire) kind() byte {
+	mode, rest, _ := strings.Cut(q.Details, " ")
+	_, owner, _ := strings.Cut(rest, " ")
+	shared := strings.HasPrefix(owner, "+")
+	owned := !shared && !strings.HasPrefix(owner, "-") && owner[:min(len(owner), holdLen)] != q.Hold
+	switch {
+	case mode != "r":
+	case shared:
+		return 's'
+	case owned:
+		return 'n'
 	default:
-		return "hp"
+		return 'r'
 	}
+	kind := byte('0')
+	if len(q.Details) > detailsInField {
+		kind++
+	}
+	if shared {
+		kind += 4
+	} else if owned {
+		kind += 8
+	}
+	return kind
+}
+
+// Asked are the arguments of an Acquire.
+type Asked []string
+
+// IsPlain reports whether it is of a write hold without a named owner and a block, which replaces no other hold.
+func (a Asked) IsPlain() bool {
+	_, rest, _ := strings.Cut(a[1], " ")
+	_, owner, _ := strings.Cut(rest, " ")
+	return a.kind() < '2' && strings.HasPrefix(owner, "- ")
+}
+
+// Queues reports whether it waits for its turn.
+func (a Asked) Queues() bool { return len(a) == 2 }
+
+func (a Asked) kind() byte { return a[0][requestLen-1] }
+
+// IsLike reports whether two are the same but for the hold.
+func (a Asked) IsLike(b Asked) bool {
+	return a[0][holdLen:] == b[0][holdLen:] && slices.Equal(a[1:], b[1:])
 }
 
 func ReadAcquire(result rueidis.RedisResult) (HoldReply, error) {
 	if us, ok := integer(result); ok && us > leastTime && us <= int64(fencing.MaxToken) {
 		return HoldReply{Status: Granted, Token: fencing.Token(us), Left: asAsked, Micros: us}, nil
 	}
-	f, h := readHold(result, []Status{
+	f := read(result)
+	if len(f.line) > tokenDigits && f.line[tokenDigits] == ' ' { // a token, and no status
+		h := HoldReply{
+			Status: Granted, Token: fencing.Token(f.number(aToken)), Left: asAsked, Micros: f.number(aTime),
+		}
+		if h.Token == 0 {
+			f.malformed("token of a grant")
+		}
+		h.First = f.first(h.Token)
+		return end(&f, h)
+	}
+	h := readHold(&f, []Status{
 		0: Queued, 1: Granted, 2: Refused, 3: Tombstoned, 4: Abstains, 5: Changed, 7: Rival,
 	})
 	switch h.Status {
@@ -192,7 +260,8 @@ func (q Join) Args(to []string) []string {
 }
 
 func ReadJoin(result rueidis.RedisResult) (HoldReply, error) {
-	f, h := readHold(result, []Status{
+	f := read(result)
+	h := readHold(&f, []Status{
 		0: Absent, 1: Granted, 2: OnlyReads, 3: Tombstoned, 4: Abstains, 5: Changed,
 	})
 	if h.Status == Granted {
@@ -216,7 +285,8 @@ type Raise struct {
 func (q Raise) Args(to []string) []string { return append(to, q.Hold, tokenArg(q.Token)) }
 
 func ReadRaise(result rueidis.RedisResult) (HoldReply, error) {
-	f, h := readHold(result, []Status{0: Refused, 1: Granted, 4: Abstains, 5: Changed, 6: ClockAhead})
+	f := read(result)
+	h := readHold(&f, []Status{0: Refused, 1: Granted, 4: Abstains, 5: Changed, 6: ClockAhead})
 	return end(&f, h)
 }
 
@@ -236,7 +306,8 @@ func (q Yield) Args(to []string) []string {
 
 // ReadYield reads the reply. A grant that is kept, or has come back at once, has a larger token.
 func ReadYield(result rueidis.RedisResult) (HoldReply, error) {
-	f, h := readHold(result, []Status{0: Queued, 1: Granted, 2: Absent, 4: Abstains, 5: Changed})
+	f := read(result)
+	h := readHold(&f, []Status{0: Queued, 1: Granted, 2: Absent, 4: Abstains, 5: Changed})
 	if h.Status == Granted {
 		h.First = f.first(h.Token)
 	}
@@ -263,6 +334,7 @@ func (q Regain) Args(to []string) []string {
 }
 
 func ReadRegain(result rueidis.RedisResult) (HoldReply, error) {
-	f, h := readHold(result, []Status{0: Absent, 1: Granted, 2: Queued, 4: Abstains, 5: Changed})
+	f := read(result)
+	h := readHold(&f, []Status{0: Absent, 1: Granted, 2: Queued, 4: Abstains, 5: Changed})
 	return end(&f, h)
 }

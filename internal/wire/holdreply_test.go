@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +94,19 @@ func TestRepliesOfOneNumber(t *testing.T) {
 	for _, n := range []int{-us, -1, 0, 1, 7, int(fencing.MaxToken) + 1} {
 		_, err := wire.ReadAcquire(result(n))
 		require.Error(t, err, n)
+	}
+	for of, want := range map[string]fencing.Token{"": 0, " 1700000000000003": 1700000000000003} {
+		got, err := wire.ReadAcquire(line(fmt.Sprintf("%d %d%s", us+7, us, of)))
+		require.NoError(t, err)
+		require.Equal(t, wire.HoldReply{Status: wire.Granted, Token: us + 7, First: want, Left: got.Left, Micros: us}, got)
+		require.Greater(t, got.Left, 24*time.Hour)
+	}
+	for _, text := range []string{
+		"1700000000000007 ", "1700000000000007 x", "0000000000000000 1", "1700000000000007 1 0", "1700000000000007 1 2 3",
+		"9700000000000007 1", "1700000000000007 1 1700000000000008", "17000000000000070 1", "-700000000000007 1",
+	} {
+		_, err := wire.ReadAcquire(line(text))
+		require.Error(t, err, text)
 	}
 	released, err := wire.ReadRelease(result(1))
 	require.NoError(t, err)

@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"strconv"
-
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -44,17 +42,11 @@ func (q Renew) Keys(marker string) []string {
 	return keys
 }
 
-// tokenDigits is how many digits a lock keeps of a token. A renewal compares it as a text.
-const tokenDigits = 16
-
 // Args returns the arguments. The tokens share one string's memory.
 func (q Renew) Args() []string {
 	text, ends := make([]byte, 0, tokenDigits*len(q)), make([]int, len(q))
 	for i, r := range q {
-		for least := fencing.Token(1e15); least > r.Token && least > 1; least /= 10 {
-			text = append(text, '0')
-		}
-		text = strconv.AppendUint(text, uint64(r.Token), 10)
+		text = appendToken(text, r.Token)
 		ends[i] = len(text)
 	}
 	tokens, from, args := string(text), 0, make([]string, 0, 2+2*len(q))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 // Vote is the first argument of a script: what decides whether a master votes, and the floor of the tokens that it
@@ -18,19 +19,41 @@ type Vote struct {
 	Check      bool   // compares the master's run id with the marker's
 }
 
+// VoteAt is how many arguments of a script stand before its vote. Where these are all, and the vote is that of a single
+// master, it is left out.
+func VoteAt(script scripts.Name) int {
+	switch script {
+	case scripts.Acquire:
+		return 2
+	case scripts.Release:
+		return 1
+	default:
+		return 0
+	}
+}
+
 // SeenNone is the id of a marker that the client has not seen. No marker has it.
 const SeenNone = "?"
 
+// Alone is the text of the zero Vote.
+const Alone = "0"
+
 func (v Vote) Arg() string {
 	if v.Quarantine == "" {
-		return "0"
+		return Alone
 	}
 	text := make([]byte, 0, 128) // on the stack
-	text = strconv.AppendInt(text, v.Proposal, 10)
+	text = appendToken(text, fencing.Token(v.Proposal))
 	text = append(append(text, ' '), v.Seen...)
 	text = append(append(text, ' '), v.Quarantine...)
 	text = append(append(text, ' '), flagArg(v.Check)...)
 	return string(text)
+}
+
+// ProposalArg returns the proposal as an argument of its own.
+func (v Vote) ProposalArg() string {
+	var array [tokenDigits]byte
+	return string(appendToken(array[:0], fencing.Token(v.Proposal)))
 }
 
 // Millis is a duration as the scripts read it: whole milliseconds, formatted once for many requests.
@@ -43,6 +66,17 @@ const NoMillis Millis = "0"
 
 // maxMillis is the longest duration of a reply: added to a time of any clock it is a time.Duration still.
 const maxMillis = int64(math.MaxInt64 / 2 / time.Millisecond)
+
+// tokenDigits is how many digits a lock keeps of a token. Scripts compare tokens as texts.
+const tokenDigits = 16
+
+// appendToken appends a token with all its digits.
+func appendToken(to []byte, t fencing.Token) []byte {
+	for least := fencing.Token(1e15); least > t && least > 1; least /= 10 {
+		to = append(to, '0')
+	}
+	return strconv.AppendUint(to, uint64(t), 10)
+}
 
 // tokenArg formats a token. It is written in full: Lua's own conversion loses digits from 1e14 on.
 func tokenArg(t fencing.Token) string { return strconv.FormatUint(uint64(t), 10) }
@@ -184,10 +218,12 @@ func NewKeyspace(prefix string, masters int) Keyspace {
 
 func (s Keyspace) Of(name string) string { return s.prefix + ":{" + tag(name) + "}" }
 
-// NewHold returns the id of a new hold as a string, and the key of its lock, which share one allocation.
-func (s Keyspace) NewHold(id []byte, name string) (hold, of string) {
-	both := string(id) + s.prefix + ":{" + tag(name) + "}"
-	return both[:len(id)], both[len(id):]
+// NewHold returns the id of a new hold as a string, the request for it, if that is as the given one but for the hold,
+// and the key of its lock. All share one allocation.
+func (s Keyspace) NewHold(id []byte, like Acquire, name string) (hold, request, of string) {
+	var array [requestLen]byte
+	all := string(id) + string(like.appendRequest(array[:0])) + s.prefix + ":{" + tag(name) + "}"
+	return all[:holdLen], all[:requestLen], all[requestLen:]
 }
 
 func tag(name string) string {

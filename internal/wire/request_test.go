@@ -27,8 +27,8 @@ func TestArguments(t *testing.T) {
 	}{
 		scripts.Acquire: {
 			wire.Acquire{
-				Hold: "h", TTL: "40000", Order: wire.NoQueue, Details: "d", Adopts: wire.Adoption{Token: 7, Secret: "s"},
-			}.Args(nil), "h,40000,0,d,7,s",
+				Hold: "h", TTL: "40000", Order: wire.NoQueue, Details: "w 1 -^i pc", Adopts: wire.Adoption{Token: 7, Secret: "s"},
+			}.Args(nil), "h   400000,w 1 -^i pc,0,7,s",
 		},
 		scripts.Join: {
 			wire.Join{Hold: "h", Owner: "o", Mode: fencing.Read, TTL: "40000", Details: "d", Token: 7}.Args(nil),
@@ -51,17 +51,6 @@ func TestArguments(t *testing.T) {
 		require.Equal(t, tt.want, strings.Join(tt.args, ","), script)
 		require.Len(t, tt.args, fixedArguments(t, script)-1, "%s: all but the vote", script)
 	}
-	require.Equal(t, []string{"h", "40000", "h", "d"}, wire.Acquire{
-		Hold: "h", TTL: "40000", Order: wire.ByHold, Details: "d",
-	}.Args(nil))
-	for details, want := range map[string]string{
-		"w 3000 - pc meta": "p", "r 3000 - pc meta": "p", "w 3000 o pc - meta": "", "w 3000 +9 pc - ": "",
-		"w 3000 -^h pc - ": "", "w": "", "": "",
-	} {
-		for _, order := range []wire.Order{wire.NoQueue, wire.ByArrival, wire.ByHold} {
-			require.Equal(t, string(order)+want, wire.Acquire{Order: order, Details: details}.Args(nil)[2], details)
-		}
-	}
 	require.Equal(t, []string{"h", "7"}, wire.Yield{Hold: "h", Token: 7}.Args(nil))
 	mark := wire.MarkOf("s")
 	require.Equal(t, "a0f1490a20d0211c997b44bc357e1972deab8ae3", mark)
@@ -79,6 +68,45 @@ func TestArguments(t *testing.T) {
 		Hold: "h", Tombstone: wire.Tombstone{TTL: "60000", Several: true}, Others: []string{"i", "j"},
 	}.Args(nil))
 	require.Equal(t, []string{"-", "h"}, wire.Refresh{Holds: []string{"h"}}.Args(nil))
+}
+
+// The request of an acquire is the end of field w, and names what it is for.
+func TestRequests(t *testing.T) {
+	long := strings.Repeat("m", 64-len("w 3000 - pc "))
+	for details, want := range map[string]struct {
+		kind  string
+		plain bool
+	}{
+		"w 3000 - pc " + long:     {"0", true},
+		"w 3000 - pc m" + long:    {"1", true},
+		"w 3000 -^h pc -":         {"0", false},
+		"w 3000 +9 pc -":          {"4", false},
+		"w 3000 +9^h pc " + long:  {"5", false},
+		"w 3000 o pc - m":         {"8", false},
+		"w 3000 o^h pc " + long:   {"9", false},
+		"w 3000 " + hold + " pc ": {"0", false},
+		"r 3000 - pc m" + long:    {"r", false},
+		"r 3000 -^h pc ":          {"r", false},
+		"r 3000 +1 pc ":           {"s", false},
+		"r 3000 o pc ":            {"n", false},
+	} {
+		asks := wire.Acquire{Hold: hold, TTL: "86400000", Order: wire.ByHold, Details: details}
+		args := asks.Args(nil)
+		require.Equal(t, []string{hold + "86400000" + want.kind, details}, args, details)
+		asks.Made = "of another hold"
+		require.Equal(t, args, asks.Args(nil))
+		require.Equal(t, want.plain, wire.Asked(args).IsPlain(), details)
+		require.True(t, wire.Asked(args).Queues())
+		other := asks
+		other.Hold = strings.ToLower(hold)
+		require.Equal(t, !strings.Contains(details, hold), wire.Asked(args).IsLike(other.Args(nil)))
+		other.TTL = "1"
+		require.False(t, wire.Asked(args).IsLike(other.Args(nil)))
+		other = asks
+		other.Order = wire.NoQueue
+		require.False(t, wire.Asked(args).IsLike(other.Args(nil)))
+		require.False(t, wire.Asked(other.Args(nil)).Queues())
+	}
 }
 
 var numbered = regexp.MustCompile(`(?:^|[ ,;])(\d+) `)
@@ -102,7 +130,7 @@ func fixedArguments(t *testing.T, script scripts.Name) (n int) {
 
 func TestArgumentsStayInTheCallersArray(t *testing.T) {
 	join := wire.Join{Hold: hold, Owner: other, Mode: fencing.Write, TTL: "40000", Details: "d", Token: 7}
-	acquire := wire.Acquire{Hold: hold, TTL: "40000", Order: wire.ByArrival, Details: "d"}
+	acquire := wire.Acquire{Hold: hold, TTL: "40000", Order: wire.ByArrival, Details: "w 1 - pc", Made: hold + "   400000"}
 	release := wire.Release{Hold: hold}
 	n := 0
 	require.Zero(t, testing.AllocsPerRun(100, func() {
@@ -116,8 +144,10 @@ func TestVotes(t *testing.T) {
 	require.NotEqual(t, "0", wire.Vote{Quarantine: "30000"}.Arg(), "without an id it is not the vote of a single master")
 	vote := wire.Vote{Proposal: 1_700_000_000_000_000, Seen: "set:run", Quarantine: "30000"}
 	require.Equal(t, "1700000000000000 set:run 30000 0", vote.Arg())
-	vote.Check, vote.Seen = true, wire.SeenNone
-	require.Equal(t, "1700000000000000 ? 30000 1", vote.Arg())
+	require.Equal(t, "1700000000000000", vote.ProposalArg())
+	vote.Check, vote.Seen, vote.Proposal = true, wire.SeenNone, 7
+	require.Equal(t, "0000000000000007 ? 30000 1", vote.Arg(), "scripts compare it as a text")
+	require.Equal(t, "0000000000000000", wire.Vote{}.ProposalArg())
 }
 
 func TestKeys(t *testing.T) {
@@ -130,8 +160,10 @@ func TestKeys(t *testing.T) {
 		require.Equal(t, []string{lock, lock + ":h", lock + ":q", lock + ":x"}, wire.AllOf(key))
 		require.Equal(t, []string{lock}, single.ForCall(nil, key))
 		require.Equal(t, []string{lock, "p:master"}, several.ForCall(nil, key))
-		id, of := single.NewHold([]byte(hold), name)
+		asked := wire.Acquire{TTL: "40000", Details: "w 3000 +9 pc "}
+		id, made, of := single.NewHold([]byte(hold), asked, name)
 		require.Equal(t, hold, id)
+		require.Equal(t, hold+"   400004", made)
 		require.Equal(t, key, of)
 	}
 	require.Equal(t, "p:c:client", single.Channel("client"))

@@ -520,9 +520,9 @@ func (p *Player) model(s step, got []any) any {
 	id, h := holdID(s.Hold), s.asHold()
 	switch scripts.Name(s.Do) {
 	case scripts.Acquire:
-		return p.m.acquire(h, s.TTL, s.Order, p.token(s, s.Of), s.secret())
+		return p.m.acquire(h, s.TTL, queueing(p.m.several, s.Order), p.token(s, s.Of), s.secret())
 	case scripts.Join:
-		return p.m.join(h, s.TTL, p.joined(s))
+		return p.m.join(h, s.TTL, joined(p, s))
 	case scripts.Raise:
 		return p.m.raise(id, p.token(s, s.Of))
 	case scripts.Yield:

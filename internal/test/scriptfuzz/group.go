@@ -60,15 +60,19 @@ func runGroup(p *Player, s step, vote string) ([]any, error) {
 	if isSet(s.Order) {
 		runs = s.Order
 	}
-	keys, args := []string{}, []any{vote, runs, s.TTL, h.details()}
+	keys, args := []string{}, []any{vote, runs, h.details()}
 	for _, one := range members(p, s) {
-		keys, args = append(keys, lockKey), append(args, one.hold.id)
+		asks := one.hold.id
+		if !one.release {
+			asks = one.hold.request(one.life)
+		}
+		keys, args = append(keys, lockKey), append(args, asks)
 	}
 	if p.m.several {
 		_, seen, _ := strings.Cut(vote, " ")
-		keys, args[0] = append(keys, markerKey), "0 "+seen
+		keys, args[0] = append(keys, markerKey), fmt.Sprintf("%016d %s", 0, seen)
 		if s.Hold > 0 {
-			args = append(args, p.us+s.Vote.Ahead)
+			args = append(args, fmt.Sprintf("%016d", p.us+s.Vote.Ahead))
 		}
 	}
 	got, err := p.send(scripts.Group, keys, args)
@@ -120,23 +124,35 @@ func isCode(text any, code string) bool { return strings.HasPrefix(fmt.Sprint(te
 
 func isPassed(text any) bool { return passed.MatchString(fmt.Sprint(text)) }
 
-// InFull returns the reply to a call with an integer as the line for which it stands: the time of a grant, or 1 of a
-// release.
+// InFull returns the reply to a call with the line for which a short one stands: the time of a grant, or its token, the
+// time and the first token of its block; and 1 of a release.
 func InFull(name scripts.Name, args []string, reply any) any {
-	n, short := reply.(int64)
 	switch members, isList := reply.([]any); {
 	case name == scripts.Group && isList:
 		for i, member := range members {
-			if n, short := member.(int64); short && n == 1 {
+			if member == int64(1) {
 				members[i] = released
-			} else if short {
-				members[i] = fmt.Sprintf("1 %d %s %d", n, args[2], n)
+			} else {
+				members[i] = grantInFull(args[3+i], member)
 			}
 		}
-	case name == scripts.Acquire && short:
-		return fmt.Sprintf("1 %d %s %d", n, args[2], n)
-	case name == scripts.Release && short && n == 1:
+	case name == scripts.Acquire:
+		return grantInFull(args[0], reply)
+	case name == scripts.Release && reply == int64(1):
 		return released
+	}
+	return reply
+}
+
+// grantInFull returns the reply to an acquire, with the TTL of its request in a grant.
+func grantInFull(request string, reply any) any {
+	switch got := reply.(type) {
+	case int64:
+		return fmt.Sprintf("1 %d %d %d", got, lifeIn(request), got)
+	case string:
+		if part := strings.Fields(got); len(part) > 1 && len(part[0]) == 16 {
+			return strings.Join(append([]string{"1", part[0], fmt.Sprint(lifeIn(request))}, part[1:]...), " ")
+		}
 	}
 	return reply
 }

@@ -73,14 +73,6 @@ func (h *hold) channel() string {
 	return h.route[1:]
 }
 
-// plain returns what an acquire says behind its order.
-func (h *hold) plain() string {
-	if h.owner == "" && h.block == 0 && h.from == "" {
-		return "p"
-	}
-	return ""
-}
-
 func (h *hold) waits() bool {
 	return h != nil && (h.state == waiting || h.state == sidelined || h.state == deafWaits)
 }

@@ -1,7 +1,6 @@
 package scriptfuzz
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,7 +187,7 @@ func (p *Player) run(s step, args []any) ([]any, error) {
 	case scripts.Inspect:
 		args = nil
 	default:
-		args = append([]any{vote}, args...)
+		args = WithVote(name, any(vote), args)
 	}
 	return p.send(name, keys, args)
 }
@@ -225,7 +224,7 @@ func (p *Player) voteText(v *voteArg) string {
 	if v.Check {
 		check = 1
 	}
-	return fmt.Sprintf("%d %s %d %d", p.us+v.Ahead, seen, fuzzed.quarantine, check)
+	return fmt.Sprintf("%016d %s %d %d", p.us+v.Ahead, seen, fuzzed.quarantine, check)
 }
 
 func (p *Player) seenMarker(v *voteArg) string {
@@ -249,7 +248,7 @@ func (p *Player) call(s step) error {
 	if err := p.makeRoom(s); err != nil {
 		return err
 	}
-	args := p.arguments(s)
+	args := arguments(p, s)
 	v, name := verdict{floor: p.us}, scripts.Name(s.Do)
 	if p.m.several && name != scripts.Inspect {
 		v = p.marker.vote(p.us, p.us+s.Vote.Ahead, p.seenMarker(s.Vote), s.Vote.Check)
@@ -360,78 +359,6 @@ func flag(is bool) int {
 		return 1
 	}
 	return 0
-}
-
-// arguments returns the arguments of a script after the vote, as its header says.
-func (p *Player) arguments(s step) []any {
-	id, h := holdID(s.Hold), s.asHold()
-	switch scripts.Name(s.Do) {
-	case scripts.Acquire:
-		args := []any{id, s.TTL, s.Order + h.plain(), h.details()}
-		if s.Adopts {
-			args = append(args, p.token(s, s.Of), s.secret())
-		}
-		return args
-	case scripts.Join:
-		return []any{id, h.owner, s.Mode, s.TTL, h.details(), p.joined(s)}
-	case scripts.Raise, scripts.Yield:
-		args := []any{id, p.token(s, s.Of)}
-		if s.leaves() {
-			args = append(args, 1)
-		}
-		return args
-	case scripts.Break:
-		return []any{id, flag(s.Several), s.Tomb, breaker}
-	case scripts.Regain:
-		return []any{id, s.TTL, p.token(s, s.Of), h.details(), flag(s.Trusted), s.own(p)}
-	case scripts.Release:
-		args := []any{id, s.Tomb, flag(s.Several)}
-		for _, other := range holdIDs(s.Others) {
-			args = append(args, other)
-		}
-		switch {
-		case s.Outrun:
-			args = append(args, fmt.Sprint(s.Least, " ", s.Rest, " ", p.token(s, s.Of), " ", s.own(p)))
-		case s.Rest > 0:
-			args = append(args, fmt.Sprint(s.Least, " ", s.Rest))
-		}
-		if len(args) == 3 && s.Tomb == 0 {
-			return args[:1] // as a client sends it
-		}
-		return args
-	case scripts.Refresh:
-		args := []any{routeArg(s)}
-		for _, other := range holdIDs(s.Others) {
-			args = append(args, other)
-		}
-		return args
-	case scripts.Renew:
-		args := []any{s.TTL, cmp.Or(s.Kind, "s") + strings.TrimSuffix("#"+s.mark(), "#")}
-		for _, n := range s.Others {
-			args = append(args, holdID(n), fmt.Sprintf("%016d", p.token(s, n)))
-		}
-		return args
-	default:
-		return nil
-	}
-}
-
-// breaker is who breaks holds, and why.
-const breaker = "3:opsstuck"
-
-func routeArg(s step) string {
-	if s.Route == "" {
-		return "-"
-	}
-	return s.Route
-}
-
-// joined returns the token of the hold to join, 0 for any.
-func (p *Player) joined(s step) int64 {
-	if s.Of == 0 {
-		return 0
-	}
-	return p.token(s, s.Of)
 }
 
 // settles reports whether a script lets waiters in.

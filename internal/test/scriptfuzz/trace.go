@@ -82,7 +82,7 @@ func (t *Trace) Check(c Call) error {
 	}
 	parts := t.split(name, c)
 	marker := &marker{}
-	several := name != scripts.Inspect && c.Args[0] != "0"
+	several := name != scripts.Inspect && voteOf(name, c.Args) != "0"
 	if several {
 		marker = readMarker(c, c.Keys[len(c.Keys)-1])
 	}
@@ -109,7 +109,7 @@ func (t *Trace) Check(c Call) error {
 	}
 	v := verdict{floor: now}
 	if several {
-		v = marker.voteOn(now, c.Args[0])
+		v = marker.voteOn(now, voteOf(name, c.Args))
 	}
 	for _, part := range parts {
 		l := part.lock
@@ -184,7 +184,7 @@ func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
 	if name == scripts.Inspect {
 		return []*part{{lock: t.lock(c.Keys[0]), name: name}}
 	}
-	args := c.Args[1:]
+	args := WithoutVote(name, c.Args)
 	if name == scripts.Group {
 		return t.groupParts(c, c.Args[0] != "0")
 	}
@@ -201,6 +201,14 @@ func (t *Trace) split(name scripts.Name, c Call) (parts []*part) {
 		parts[at].renewals = append(parts[at].renewals, i/2-1)
 	}
 	return parts
+}
+
+// voteOf returns the vote among the arguments of a script.
+func voteOf(name scripts.Name, args []string) string {
+	if at := voteAt(name); at < len(args) {
+		return args[at]
+	}
+	return "0"
 }
 
 func (t *Trace) lock(key string) *tracedLock {
@@ -328,7 +336,7 @@ func (l *tracedLock) check(c Call, one *part, v verdict, now int64, published []
 	want := l.call(one)
 	l.forgetProcesses()
 	seenAs := one.name
-	if one.name == scripts.Acquire && len(one.args) > 4 {
+	if one.name == scripts.Acquire && len(one.args) > 3 {
 		seenAs = adoption
 	}
 	l.seen.note(seenAs, one.got)
@@ -398,9 +406,10 @@ func (l *tracedLock) call(one *part) any {
 	}
 	switch one.name {
 	case scripts.Acquire:
-		r := readHold(args[0], args[3])
-		r.adopts = len(args) > 4
-		return m.acquire(r, n(1), strings.TrimSuffix(args[2], r.plain()), n(4), strings.Join(args[min(5, len(args)):], ""))
+		r, life := readRequest(args[0], args[1])
+		r.adopts = len(args) > 3
+		order := queueing(m.several, strings.Join(args[min(2, len(args)):min(3, len(args))], ""))
+		return m.acquire(r, life, order, n(3), strings.Join(args[min(4, len(args)):], ""))
 	case scripts.Join:
 		r := readHold(args[0], args[4])
 		r.owner = args[1]
@@ -548,11 +557,11 @@ func (t *Trace) groupParts(c Call, several bool) (parts []*part) {
 			one = &part{lock: t.lock(key), name: scripts.Group, args: args}
 			byLock[key], parts = one, append(parts, one)
 		}
-		m := member{release: i < releases, inSet: isSet, order: order, hold: hold{id: args[3+i]}}
+		m := member{release: i < releases, inSet: isSet, order: order, hold: hold{id: args[2+i]}}
 		if !m.release {
-			m.hold, m.life = readHold(args[3+i], args[2]), number(args[1])
+			m.hold, m.life = readRequest(args[2+i], args[1])
 			if several {
-				m.proposal = number(args[3+count+i-releases])
+				m.proposal = number(args[2+count+i-releases])
 			}
 		}
 		one.members, one.renewals = append(one.members, m), append(one.renewals, i)
