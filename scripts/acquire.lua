@@ -37,8 +37,7 @@ local w, left = h[1], nil -- left: ms until the write hold expires; not a number
 if w and #w == 64 then left = (tonumber(sub(w, 17, 29)) or 0 / 0) + (tonumber(sub(w, 56, 63)) or 0 / 0) - ms end
 -- include: free.lua
 id = sub(request, 1, 26)
-local ttl, order = sub(request, 27, 34) + 0, ARGV[4] or several and 'h' or 'a'
-local moves, line = KEYS[2] == lock, nil
+local ttl, order, moves, line = sub(request, 27, 34) + 0, ARGV[4] or several and 'h' or 'a', KEYS[2] == lock, nil
 -- include: behind.lua
 if line then return line end
 if mode == 'w' and h[2] then

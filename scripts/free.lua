@@ -68,9 +68,7 @@ if (t or not w) and not (own or ARGV[5]) and (not h[2] or readers and readers % 
       if tw and tw ~= largest then free = free .. tw end
       call('HSET', lock, 'w', free, 'n', n, id, 'g ' .. expiryText .. ' ' .. token .. ' ' .. now .. ' ' .. details)
       if kind == 115 and not h.c then call('HSET', lock, 'c', '0') end -- 's'
-      if kind == 110 then -- 'n'
-        call('HSET', lock, 'o:' .. match(details, '^r %d+ (%w+)'), '1 ' .. token .. ' r 1')
-      end
+      if kind == 110 then call('HSET', lock, 'o:' .. match(details, '^r %d+ (%w+)'), '1 ' .. token .. ' r 1') end
     end
   end
   if not lost then

@@ -17,8 +17,7 @@
 --        64 bytes HDEL more; an acquire: HMGET HSET, and PEXPIRE as in free.lua, or HMGET and as in behind.lua; a
 --        refused set: HMGET
 local call, pcall, find, sub, byte = redis.call, redis.pcall, string.find, string.sub, string.byte
-local ARGV, KEYS, replies = ARGV, KEYS, {}
-local vote, runs = ARGV[1], ARGV[2]
+local ARGV, KEYS, replies, vote, runs = ARGV, KEYS, {}, ARGV[1], ARGV[2]
 local order = byte(runs, -1) == 97 and 'a'
 local count = tonumber(order and sub(runs, 1, -2) or runs) -- of releases; nil for a set
 local members, releases = vote ~= '0' and #KEYS - 1 or #KEYS, count or 0
@@ -56,8 +55,7 @@ if refusal then
 end
 if several then release() end
 
-local details = ARGV[3]
-local d, e = details, nil
+local details, d, e = ARGV[3], ARGV[3], nil
 if #details > 64 then d, e = sub(details, 1, 64), sub(details, 65) end
 
 -- A set reads all locks before it writes to one.
