@@ -16,7 +16,7 @@
 //	Handoff, YieldRequest, Contended, BreakNotice     published by the scripts, read by ReadMessage
 //
 // A message and its reply stand in one file. Its fields have the names of the script's header. Every script but
-// inspect.lua has a Vote as its first argument. A Vote is not among the arguments that a message returns, because its
+// inspect.lua has a Vote among its arguments: VoteAt. A Vote is not among those that a message returns, because its
 // last fields are known only when the request is sent.
 //
 // # Replies
