@@ -162,11 +162,15 @@ func (q *Queue) takeDue(now time.Duration, into []Target) []Target {
 func (q *Queue) pause(now time.Duration) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.wakeAt = clock.Never
-	if len(q.timers) == 0 {
+	switch {
+	case len(q.timers) > 0:
+		q.wakeAt = q.timers[0].at
+	case q.wakeAt <= now || q.wakeAt == clock.Never:
+		q.wakeAt = clock.Never
 		return clock.Never
+	default: // cancelled: the next one is mostly later, and then it wakes nobody
 	}
-	q.wakeAt = min(q.timers[0].at, now+suspensionCheck)
+	q.wakeAt = min(q.wakeAt, now+suspensionCheck)
 	return max(q.wakeAt-now, 0)
 }
 

@@ -287,3 +287,28 @@ func TestDelaysAreRemembered(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A lock that is free is taken and released within a moment, again and again. Its timers do not wake the queue each
+// time.
+func TestTimersThatAreSoonCancelledWakeItOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wakeUps atomic.Int64
+		system := clock.System()
+		s := queue{timerqueue.New(func() (time.Duration, time.Time) {
+			wakeUps.Add(1)
+			return system()
+		}, func(clock.Instant) {})}
+		stop, a := make(chan struct{}), new(bell).alarm(0)
+		go s.Run(stop)
+		for i := range 100 {
+			s.Set(a, time.Duration(i)*time.Millisecond+10*time.Second)
+			s.Cancel(a)
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		require.LessOrEqual(t, wakeUps.Load(), int64(3))
+		time.Sleep(time.Hour)
+		require.LessOrEqual(t, wakeUps.Load(), int64(4), "an idle queue sleeps")
+		close(stop)
+	})
+}
