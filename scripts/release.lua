@@ -14,9 +14,9 @@
 --        broke it and why, if an operator did; or 1 alone, for {1, 0, 0}
 -- Twice  the second call finds the hold gone, or ended; no other hold is touched
 -- Cost   no other hold: HMGET HSET, for a named owner and other marks HMGET HDEL more; a reader: HMGET HGET ZREM HDEL,
---        with other readers HSET; a hand-off to a writer: HMGET TIME ZPOPMIN HGET PUBLISH HSET HDEL; else as in lock.lua
---        and settle.lua, ZREM for all that were waiting, and for each other hold its drop; with a minimum HSET PEXPIRE,
---        for a reader ZADD PEXPIRE more; works while Redis is out of memory
+--        with other readers HSET; a hand-off to a writer: HMGET TIME ZPOPMIN HGET PUBLISH HSET HDEL; else as in
+--        lock.lua and settle.lua, ZREM for all that were waiting, and for each other hold its drop; with a minimum HSET
+--        PEXPIRE, for a reader ZADD PEXPIRE more; works while Redis is out of memory
 local call, lock, id, vote = redis.call, KEYS[1], ARGV[1], ARGV[2] or '0'
 local h = call('HMGET', lock, 'w', 'n')
 local w, leaves = h[1], ARGV[3] and ARGV[3] ~= '0' -- a tombstone, if it is due

@@ -51,12 +51,15 @@ func (q *queue) keepLocked(all ...*Release) {
 }
 
 // add queues a release, and returns what Queues.Add does. While the node fails, the release waits for the next probe,
-// so that a server that comes back does not receive all accumulated requests at once. With together it waits behind a
-// release without an answer, for that answer or until a call is full: a crowd that gives up has many of them.
+// so that a server that comes back does not receive all accumulated requests at once. A node that answers, and refuses
+// releases, gets one that is not to wait beside its probes. With together it waits behind a release without an answer,
+// for that answer or until a call is full: a crowd that gives up has many of them.
 func (q *queue) add(r *Release, together bool) (over func()) {
 	q.mu.Lock()
 	q.keepLocked(r)
 	switch {
+	case q.failures > 0 && !together && !q.n.Failing():
+		q.firstLocked(len(q.waiting) - 1)
 	case q.failures > 0:
 		q.leftLocked(r)
 	case !together || q.underWay == 0 || len(q.waiting) >= mostPerCall:
@@ -65,14 +68,19 @@ func (q *queue) add(r *Release, together bool) (over func()) {
 	return q.unlock()
 }
 
+// firstLocked sends one of the waiting releases before all others, under mu.
+func (q *queue) firstLocked(i int) {
+	q.waiting[0], q.waiting[i] = q.waiting[i], q.waiting[0]
+	q.sendLocked(q.underWay+1, true)
+}
+
 // hurry sends the release of this hold, if it waits.
 func (q *queue) hurry(hold string) {
 	q.mu.Lock()
 	defer q.unlockAndGoOn()
 	i := slices.IndexFunc(q.waiting, func(r *Release) bool { return r.Hold == hold })
 	if i >= 0 {
-		q.waiting[0], q.waiting[i] = q.waiting[i], q.waiting[0]
-		q.sendLocked(q.underWay+1, true)
+		q.firstLocked(i)
 	}
 }
 
