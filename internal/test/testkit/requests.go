@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -44,21 +45,26 @@ func isOneOf(name scripts.Name, names []scripts.Name) bool {
 	return name != "" && slices.Contains(names, name)
 }
 
-// HoldsOf returns the holds that a command concerns: the argument after the vote, or of a renewal every third from
-// there. See the headers in scripts.
+// HoldsOf returns the holds that a command concerns: the beginning of the first argument, where that is no vote, or the
+// argument after the vote, or of a renewal every second one. See the headers in scripts.
 func HoldsOf(cmd []string) (holds []string) {
+	const id = 26 // characters
 	keys, err := strconv.Atoi(cmd[2])
 	if err != nil {
 		return nil
 	}
-	own := cmd[3+keys+1:]
-	if ScriptOf(cmd) != scripts.Renew {
-		return own[:1]
+	args := cmd[3+keys:]
+	switch {
+	case ScriptOf(cmd) == scripts.Renew:
+		for i := 3; i < len(args); i += 2 { // behind the vote, the TTL and the kind
+			holds = append(holds, args[i])
+		}
+		return holds
+	case len(args[0]) >= id && !strings.Contains(args[0][:id], " "):
+		return []string{args[0][:id]}
+	default:
+		return args[1:2]
 	}
-	for i := 2; i < len(own); i += 2 { // behind the TTL and the kind
-		holds = append(holds, own[i])
-	}
-	return holds
 }
 
 // saltedScripts are scripts that are sent with something after them, as to several masters, by digest.
