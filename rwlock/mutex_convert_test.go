@@ -234,7 +234,7 @@ type upgradeLoss struct {
 var upgradeLosses = map[string]upgradeLoss{
 	"taken away": {func(w *world, _ *process, hold string) {
 		w.Command("EVAL", scripts.Source(scripts.Release), "4",
-			"fencelock:{n}", "fencelock:{n}:h", "fencelock:{n}:q", "fencelock:{n}:x", "0", hold, "0", "0")
+			"fencelock:{n}", "fencelock:{n}:h", "fencelock:{n}:q", "fencelock:{n}:x", hold, "0", "0", "0")
 	}, rwlock.ErrNotAcquired, "lost before the conversion ended: gone"},
 	"not renewed": {func(_ *world, p *process, hold string) {
 		for range 100 { // more often than it is tried
