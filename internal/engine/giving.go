@@ -162,7 +162,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 		within = bounded
 	}
 	now := e.clock.Now()
-	r := part{Release: releaseOf(h, g.heir, f, now, 0), g: g, m: m}
+	r := part{Release: releaseOf(h, g.heir, f, now, 0), m: m}
 	var keys [2]string
 	var array [3]string
 	args := r.Request(now).Args(array[:0])
@@ -178,7 +178,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 		}
 		result = rueidis.NewErrorResult(silence)
 	}
-	switch had, failure := r.answered(result, sent); {
+	switch had, failure := r.answered(e.releases[m.Index], result, sent); {
 	case had:
 		return nil
 	case failure == nil:
@@ -249,7 +249,7 @@ func withdraw(h *driver, f *hold.Effect) bool {
 // part is the release on one master of a giving that counts the answer.
 type part struct {
 	releases.Release
-	g        *giving
+	g        *giving // nil for a single master's caller, which then needs no memory of the heap
 	m        *transport.Master
 	onAnswer func() // sends the single attempts that wait for the answer; nil if none may wait
 	isOver   bool   // it is counted; under the mutex of g
@@ -270,7 +270,7 @@ func (s *scriptSet) releaseOf(plain bool) *transport.Script {
 }
 
 func (r *part) Receive(result rueidis.RedisResult, sent clock.Instant) {
-	had, failure := r.answered(result, sent)
+	had, failure := r.answered(r.g.h.e.releases[r.m.Index], result, sent)
 	if r.onAnswer != nil {
 		r.onAnswer()
 	}
@@ -278,13 +278,15 @@ func (r *part) Receive(result rueidis.RedisResult, sent clock.Instant) {
 }
 
 // answered applies the answer. A release that failed is retried in the background.
-func (r *part) answered(result rueidis.RedisResult, sent clock.Instant) (had bool, failure *NodeFailure) {
-	m, queues := r.m, r.g.h.e.releases[r.m.Index]
+func (r *part) answered(
+	queues *releases.Queues, result rueidis.RedisResult, sent clock.Instant,
+) (had bool, failure *NodeFailure) {
+	m := r.m
 	reply, err := wire.ReadRelease(result)
 	if err != nil {
 		again := r.Release
 		retry := func() { queues.Retry(&again, err) }
-		if r.g.by != adopting || !r.g.postpone(retry) {
+		if r.g == nil || r.g.by != adopting || !r.g.postpone(retry) {
 			retry()
 		}
 		failed := failureOf(m, r.Key, m.Explain(err))
