@@ -123,12 +123,16 @@ func TestAFieldOfAnotherFormIsAConflict(t *testing.T) {
 			e.setFields(lockKey, "w", w)
 			before := e.dump()
 			for _, c := range []call{
-				acquire(writer("01")), tryAcquire(writer("01")), acquire(reader("01")), acquire(writer("01")),
+				acquire(writer("01")), tryAcquire(writer("01")), acquire(reader("01")),
 				acquire(writer("01").by("a")), acquire(writer("01").shared(9)), join(reader("01").by("a")),
 				refresh("01"), raise("01", 7), yield("01", 7), regain(writer("01"), 7, 1), release("01", ttl),
 			} {
 				_, err := e.try(c)
 				require.ErrorContains(e.t, err, "WRONGTYPE field w", "%s of %q", c.script, w)
+			}
+			if strings.Trim(w, "0123456789") != "" { // else it is shown as the largest token
+				_, err := e.try(inspect())
+				require.ErrorContains(e.t, err, "WRONGTYPE field w", w)
 			}
 			require.EqualValues(e.t, 0, e.run(renew("01", ttl, 7))[1])
 			require.Equal(e.t, []string{"", ""}, e.lines(group([]pair{{"n", "01"}}, []pair{{"n", "01"}}, "")))
