@@ -77,7 +77,7 @@ func TestPackages(t *testing.T) {
 		"internal/timerqueue": {mutex, channel, callback},
 		"internal/ballot":     {callback}, // pure
 		"internal/ctxend":     {mutex, callback},
-		"internal/crowd":      {mutex},
+		"internal/crowd":      {mutex, atomic},
 		"internal/masterset":  {mutex, channel, callback},
 		"internal/releases":   {mutex, atomic, callback},
 	}

@@ -20,8 +20,8 @@ func TestACalleeKeepsTheContextOfItsCall(t *testing.T) {
 	n := explore.Run(t, explore.Unbounded, func(*testing.T) explore.World {
 		var m transport.Master
 		var failure error
-		begin := func(call int) *transport.Detached {
-			return m.Detached(context.WithValue(context.Background(), callKey{}, call), time.Hour)
+		begin := func(call int) *transport.Timed {
+			return m.Timed(context.WithValue(context.Background(), callKey{}, call), time.Hour)
 		}
 		first := begin(1)
 		caller := func() {
