@@ -38,12 +38,17 @@
 // adds one that watches which servers these are, and a Cluster has a pipeline and a listener for each server that owns
 // slots.
 //
-// A lease has one mutex, which guards its doneState and its holds, with their drivers and acquisitions. A giving has
-// one for its answers, and each queue of releases has one for what waits. No mutex is held over a network call: what is
-// sent under one joins the queue of a pipeline. Mutexes are taken in this order: lease; wait sets, or the releases of a
-// master and then their queue; the check of the masters; registry, tasks, pipeline, timer queue, giving, and the counts
-// and outages that have a mutex of their own. An RWMutex calls LetGo under its own mutex, which therefore comes before
-// all of these.
+// No mutex is held over a network call: what is sent under one joins the queue of a pipeline. Mutexes are taken in this
+// order, from the top down:
+//
+//	RWMutex.mu               of package rwlock; LetGo is called under it
+//	Lease.mu                 its doneState, its holds with their drivers, its acquisitions; "under mu" alone means it
+//	waitSets.mu or queue.mu  the waiters on one master; the releases that wait for one server
+//	masterset.Set.mu         whether the masters are one usable set
+//	registry, then tasks     the holds by id; what Close awaits
+//	transport, timerqueue    pipelines and listeners; the timers
+//	giving                   the answers to one release
+//	the others               losses and restarts; Queues, Leaving and recentReleases; crowd and outage: lists and counts
 //
 // # The life of a hold
 //

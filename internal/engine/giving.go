@@ -380,8 +380,8 @@ func (g *giving) unreleased(failures NodeFailures, got int) *Error {
 	}
 }
 
-// causes returns the masters that failed and the masters that are silent so far, under mu. The silence is given as the
-// release timeout, which is right for Release and Adopt, the only callers that use it.
+// causes returns the masters that failed and the masters that are silent so far, under g.mu. The silence is given as
+// the release timeout, which is right for Release and Adopt, the only callers that use it.
 func (g *giving) causes() NodeFailures {
 	all, e := slices.Clone(g.failures), g.h.e
 	for i, m := range e.masters {

@@ -374,8 +374,8 @@ func (w *waitSets) refused(name string, now time.Duration, k schedule.Kind) time
 	return 0
 }
 
-// served records, under mu, that the server has served one of its locks. Its outage continues while it refuses another
-// lock.
+// served records, under w.mu, that the server has served one of its locks. Its outage continues while it refuses
+// another lock.
 func (w *waitSets) served(n *transport.Node) {
 	if !w.outages.Has(n) { // the answers of the other servers of a Cluster do not search the sets
 		return

@@ -76,7 +76,7 @@ type Queues struct {
 	Leaving Leaving
 	recent  recentReleases
 
-	mu     sync.Mutex // guards byNode; each queue has its own mutex, which is taken after this one
+	mu     sync.Mutex // guards byNode; never held with the mutex of a queue
 	byNode map[*transport.Node]*queue
 }
 
