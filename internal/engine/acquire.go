@@ -54,11 +54,7 @@ type acquisition struct {
 // the second one of a conversion.
 func newAcquisition(ctx context.Context, e *Engine, h *driver, r Request) *acquisition {
 	now := e.clock.Now()
-	a, _ := e.forgotten.Get().(*acquisition)
-	if a == nil {
-		a = new(acquisition)
-	}
-	*a = acquisition{hold: h, entry: r.Entry, converts: r.From, adopts: r.adopts, claimed: r.Claimed, began: now.Wall}
+	a := &acquisition{hold: h, entry: r.Entry, converts: r.From, adopts: r.adopts, claimed: r.Claimed, began: now.Wall}
 	a.seen = max(r.Seen, r.adopts.Token)
 	h.e, h.acquisition = e, a
 	h.name, h.mode, h.terms, h.begun = r.Name, r.Mode, r.Terms, now.Mono
@@ -85,17 +81,6 @@ func newAcquisition(ctx context.Context, e *Engine, h *driver, r Request) *acqui
 	h.life.Init(&r.Terms.Terms, r.Entry, len(e.masters), second, r.firstGrant)
 	a.describe()
 	return a
-}
-
-// forget keeps the memory of an acquisition that is over for another one, if nobody but its caller has known it. So it
-// is where the caller itself has sent its one request, to a single master, and had the grant by then: it was in no
-// queue, and no request that waits to be sent or answered leads to it.
-func (a *acquisition) forget() {
-	if e := a.hold.e; a.sent == 1 && a.posted == nil && a.asked == nil && a.ready == nil && a.failed == nil &&
-		a.seat == nil && a.behind == 0 && !a.waiting && !a.queued {
-		*a = acquisition{}
-		e.forgotten.Put(a)
-	}
 }
 
 // admit registers the hold, which is complete: from then on messages and Close find it. It fails where ctx has ended,

@@ -69,7 +69,6 @@ type Engine struct {
 	waiters        []*waitSets // of each master
 	crowds         crowd.Crowds[*acquisition]
 	contentions    crowd.Contentions
-	forgotten      sync.Pool          // of *acquisition: see forget
 	wakeUps        atomic.Uint64      // how often all waiters of a master were made to ask
 	releases       []*releases.Queues // of each master
 	renewalOutages outage.Set         // of the servers that do not renew leases
@@ -244,10 +243,7 @@ func (e *Engine) Admin() Admin { return Admin{e} }
 // success l is a live lease. On failure the error is an *Error, and anything that the masters may have granted is
 // released in the background.
 func (e *Engine) Acquire(ctx context.Context, l *Lease, r Request) error {
-	a := newAcquisition(ctx, e, l.begin(), r)
-	err := a.run(ctx)
-	a.forget()
-	return err
+	return newAcquisition(ctx, e, l.begin(), r).run(ctx)
 }
 
 // lastUnanswered returns when a renewal last had no answer although it may run later.
