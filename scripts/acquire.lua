@@ -16,34 +16,37 @@
 -- Twice  a granted hold gets its token and the time left of it; a queued hold is refreshed in its place, or gets 7 if
 --        it was sidelined and another upgrade has arrived before it; an adoption that has ended leaves no hold to adopt
 --        where it has succeeded, and may stand again where not
--- Cost   HMGET TIME, for a writer that finds a queue or readers HMGET more; then as in free.lua and behind.lua; else as
---        in lock.lua, settle.lua, inway.lua and adopt.lua; for a single attempt with 1,024 for the bound of what is
---        dead; the first in the queue behind a shared hold: PUBLISH more, or wantAll of settle.lua if it reads
+-- Cost   HGET TIME, for a reader HMGET TIME, for a writer that finds a queue or readers HMGET more; then as in free.lua
+--        and behind.lua; else as in lock.lua, settle.lua, inway.lua and adopt.lua; for a single attempt with 1,024 for
+--        the bound of what is dead; the first in the queue behind a shared hold: PUBLISH more, or wantAll of settle.lua if it reads
 local call, sub, byte, find, match = redis.call, string.sub, string.byte, string.find, string.match
 local lock, request, details, vote = KEYS[1], ARGV[1], ARGV[2], ARGV[3] or '0'
 local long, _, _, _, _, _, _, kind = byte(request, 28, 35)
-local mode, id, h, own = 'w', nil, nil, nil
-if kind < 58 then -- a digit. Without n there is neither a record of this hold nor c, so a writer reads both later
-  h = call('HMGET', lock, 'w', 'n')
+local mode, id, w, n, own, told = 'w', nil, nil, nil, nil, nil -- told: field c
+if kind < 58 then -- a digit. Without n there is neither a record of this hold nor c, so a writer reads all three later
+  w = call('HGET', lock, 'w')
 else
   mode, id = 'r', sub(request, 1, 26)
-  h = call('HMGET', lock, 'w', 'n', id, 'c')
-  own, h.c = h[3], h[4]
+  local has = call('HMGET', lock, 'w', 'n', id, 'c')
+  w, n, own, told = has[1], has[2], has[3], has[4]
+end
+local size = w and #w or 64 -- of w, for a free lock without the mark of n
+if size < 64 and byte(w, -1) == 110 then -- 'n'. The last reader has left it behind, or there is n
+  size = size - 1
+  if mode == 'w' then n, own, told = unpack(call('HMGET', lock, 'n', sub(request, 1, 26), 'c')) end
 end
 -- include: vote.lua
 if refusal then return refusal end
 
-local w, left = h[1], nil -- left: ms until the write hold expires; not a number if w is malformed
+local left -- ms until the write hold expires; not a number if w is malformed
 if w and #w == 64 then left = (tonumber(sub(w, 17, 29)) or 0 / 0) + (tonumber(sub(w, 56, 63)) or 0 / 0) - ms end
 -- include: free.lua
 id = sub(request, 1, 26)
 local ttl, order, moves, line = sub(request, 27, 34) + 0, ARGV[4] or several and 'h' or 'a', KEYS[2] == lock, nil
 -- include: behind.lua
 if line then return line end
-if mode == 'w' and h[2] then
-  has = call('HMGET', lock, id, 'c')
-  own, h.c = has[1], has[2]
-end
+if n == nil and (byte(w or '', -1) or 255) > 102 then n, own, told = unpack(call('HMGET', lock, 'n', id, 'c')) end
+local h = { w, n or false, c = told }
 
 -- include: process.lua
 -- include: settle.lua
@@ -102,7 +105,7 @@ if enters and from and (wHold == from and wToken == 0 or match(recordOf(from) or
 end
 if enters then
   local first
-  local told = fields.c or h.c
+  told = fields.c or h.c
   token, first = mint(details)
   grant(id, token, ttl, details, first)
   if queued > 0 and not (from and mode == 'r') then -- a downgrade is notified when the write hold is released

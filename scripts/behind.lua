@@ -5,21 +5,22 @@
 -- ARGV   as in acquire.lua
 -- Reply  line: queued or refused, as in acquire.lua
 -- Twice  the second call finds the record of the hold, and leaves it to acquire.lua
--- Cost   HMGET; to queue there ZADD PEXPIRE HSET more, and PEXPIRE if the claim lasts longer than the key; the first in
---        the queue behind a shared hold PUBLISH more
+-- Cost   HGET, or HMGET if a hold waits; to queue there HMGET ZADD PEXPIRE HSET, and PEXPIRE if the claim lasts longer
+--        than the key; the first in the queue behind a shared hold PUBLISH more
 -- While another write hold stands no hold can enter, so the script looks at nothing else, unless aside has members:
 -- every acquire purges those. A conversion takes the long path: it may enter, and an upgrade goes to the head of the
 -- queue.
 local from = string.find(details, '^', 3, true) and string.match(details, '^%a %d+ [^ ^]*%^(%w+)')
 local holder = left and left > 0 and left < 100000000 and not own and string.sub(w, 30, 55) -- no TTL has more digits
-local n, has = h[2] or '0 0 0', nil
-if holder and holder ~= id and not from and order ~= 'h' and string.sub(n, -2) == ' 0'
-  and (not moves or order == '0') then
-  local flag = string.byte(w, 64) ~= 48 and tonumber(string.sub(w, 64), 16) or 0 -- '0'
-  has = flag > 0 and call('HMGET', lock, 'd', 's', id, 'e', 'b') or h[2] and call('HMGET', lock, 'd', 's', id)
+local flag = holder and string.byte(w, 64) or 0
+flag = flag < 58 and flag - 48 or flag - 87
+if flag >= 0 and flag < 32 and holder ~= id and not from and order ~= 'h' and (not moves or order == '0') then
+  local has = flag == 16 and call('HMGET', lock, 'd', 's', 'n', id)
+    or flag > 0 and call('HMGET', lock, 'd', 's', 'n', id, 'e', 'b')
     or order == 'a' and call('HMGET', lock, 'd', 's') or { call('HGET', lock, 'd') } -- without n there is no record
-  local text = flag % 2 == 1 and (has[1] or '') .. (has[4] or '') or has[1] or ''
-  local status = not has[3] and '2'
+  local text = flag % 2 == 1 and (has[1] or '') .. (has[5] or '') or has[1] or ''
+  local n = has[3] or '0 0 0'
+  local status = not has[4] and string.sub(n, -2) == ' 0' and '2'
   if status and order == 'a' then
     local place, queue = string.format('%d', (has[2] or 0) + 1), lock .. ':q'
     status = type(redis.pcall('ZADD', queue, place, id)) == 'number' and '0' -- else acquire.lua fails by this too
@@ -28,7 +29,8 @@ if holder and holder ~= id and not from and order ~= 'h' and string.sub(n, -2) =
       local joined, queued, aside = string.match(n, '^(%d+) (%d+) (%d+)$')
       local now, claim = string.sub(usText, 1, 13), string.match(details, '^%a (%d+)')
       n = joined .. string.format(' %d ', queued + 1) .. aside
-      call('HSET', lock, 'n', n, 's', place, id, 'q ' .. now .. ' ' .. place .. ' ' .. now .. ' ' .. details)
+      w = flag > 15 and w or string.sub(w, 1, 63) .. string.char(103 + flag) -- it says that there is n
+      call('HSET', lock, 'w', w, 'n', n, 's', place, id, 'q ' .. now .. ' ' .. place .. ' ' .. now .. ' ' .. details)
       -- The key lives for an hour from the last renewal of the write hold at least.
       if claim + string.sub(w, 56, 63) - left > 3600000 then call('PEXPIRE', lock, '3700000', 'GT') end
       local letter, channel
@@ -37,7 +39,7 @@ if holder and holder ~= id and not from and order ~= 'h' and string.sub(n, -2) =
     end
   end
   if status then
-    local since, rest = flag % 4 > 1 and has[5] or string.sub(w, 17, 29), string.format('%d', left)
+    local since, rest = flag % 4 > 1 and has[6] or string.sub(w, 17, 29), string.format('%d', left)
     line = status .. ' 0 ' .. rest .. ' ' .. usText .. ' ' .. holder .. ' ' .. rest .. ' '
       .. string.format('%d', ms - since) .. ' ' .. text
   end

@@ -493,9 +493,9 @@ func (e *env) counters(key string) (t, tw int64, writer string) {
 	w, marks := e.field(key, "w"), strings.Fields(e.field(key, "m"))
 	parse := func(text string) (n int64) { n, _ = strconv.ParseInt(text, 10, 64); return n }
 	switch t = parse(w[:16]); {
-	case len(w) == 40:
-		return t, parse(w[24:]), ""
-	case len(w) == 64 && w[63] >= '8' && marks[2] != "-":
+	case len(w) >= 40 && len(w) < 64:
+		return t, parse(w[24:40]), ""
+	case len(w) == 64 && parseFlag(w)&8 > 0 && marks[2] != "-":
 		return t, parse(marks[2]), w[29:55]
 	case len(w) == 64:
 		return t, t, w[29:55]
@@ -503,11 +503,17 @@ func (e *env) counters(key string) (t, tw int64, writer string) {
 	return t, t, ""
 }
 
+// parseFlag returns the last part of a field w that has a write hold.
+func parseFlag(w string) int64 {
+	flag, _ := strconv.ParseInt(w[63:], 32, 64)
+	return flag
+}
+
 // begun returns the since of the write hold.
 func (e *env) begun() string {
 	e.t.Helper()
 	w := e.field(lockKey, "w")
-	if flag, _ := strconv.ParseInt(w[63:], 16, 64); flag&2 > 0 {
+	if parseFlag(w)&2 > 0 {
 		return e.field(lockKey, "b")
 	}
 	return w[16:29]

@@ -6,27 +6,28 @@
 -- Reply  granted, as in acquire.lua
 -- Twice  the second call finds the hold, and leaves it to acquire.lua
 -- Cost   HSET, and PEXPIRE if the key needs its hour; for a reader ZADD PEXPIRE more, for the first shared hold HSET
---        more
+--        more; for a named owner's first write HGET more, and HDEL HGET where field w was missing alone
 -- Free, or only read: there is nothing to purge and no waiter to admit. If the number of readers is a multiple of 64,
 -- the next reader takes the long path and purges expired ones, so that no more than that pile up while only readers
 -- come.
-local readers = h[2] and mode == 'r' and kind ~= 110 and match(h[2], '^(%d+) 0 0$')
+local readers = n and mode == 'r' and kind ~= 110 and match(n, '^(%d+) 0 0$')
 -- A lock whose key has got its hour within these hundred seconds was written by these scripts. There a counter that is
 -- behind the floor need not be read: its text is less than that of the floor.
 local hundred, now, t = sub(usText, 1, 8), sub(usText, 1, 13), nil
-local kept = w and #w > 23 and find(w, hundred, 17, true) == 17
-if kept and #w == 24 and w < floorText and (mode == 'w' or not several) then
+local kept = w and size > 23 and find(w, hundred, 17, true) == 17
+if kept and size == 24 and w < floorText and (mode == 'w' or not several) then
   t = 0
-elseif w and (#w == 24 or #w == 40) and (kept or find(w, '^%d+$'))
+elseif (size == 24 or size == 40) and (kept or find(w, '^%d+n?$'))
   or left and left <= 0 and mode == 'w' and find(w, '^[0246]', 64) -- without marks, and nothing in e
     and (find(w, '%D') or 64) > 29 and find(w, '^ *%d+$', 56) then -- else lock.lua says that it is malformed
   t = tonumber(sub(w, 1, 16))
 end
-if (t or not w) and not (own or ARGV[5]) and (not h[2] or readers and readers % 64 > 0)
+local others = not w and mode == 'w' and kind > 55 and call('HGET', lock, 'n') -- of a named owner; the rest see below
+if (t or not w) and not (own or others or ARGV[5]) and (not n or readers and readers % 64 > 0)
   and (mode == 'w' or KEYS[2] ~= lock) then
   local last, tw, block = t, nil, nil
   if several and mode == 'r' then
-    tw = w and (#w == 40 and sub(w, 25, 40) or sub(w, 1, 16)) or '0000000000000000'
+    tw = w and (size == 40 and sub(w, 25, 40) or sub(w, 1, 16)) or '0000000000000000'
     last = tw + 0
     if last == 0 then last = nil end
   elseif kind == 52 or kind == 53 then -- '4', '5'
@@ -64,21 +65,27 @@ if (t or not w) and not (own or ARGV[5]) and (not h[2] or readers and readers % 
     end
     if not lost then
       local largest = t and t > v and sub(w, 1, 16) or token
-      local free, n = largest .. hundred, string.format('%d 0 0', (readers or 0) + 1)
-      if tw and tw ~= largest then free = free .. tw end
-      call('HSET', lock, 'w', free, 'n', n, id, 'g ' .. expiryText .. ' ' .. token .. ' ' .. now .. ' ' .. details)
-      if kind == 115 and not h.c then call('HSET', lock, 'c', '0') end -- 's'
+      local free, n = largest .. hundred .. 'n', string.format('%d 0 0', (readers or 0) + 1)
+      if tw and tw ~= largest then free = largest .. hundred .. tw .. 'n' end
+      local record = 'g ' .. expiryText .. ' ' .. token .. ' ' .. now .. ' ' .. details
+      call('HSET', lock, 'w', free, 'n', n, id, record)
+      if kind == 115 and not told then call('HSET', lock, 'c', '0') end -- 's'
       if kind == 110 then call('HSET', lock, 'o:' .. match(details, '^r %d+ (%w+)'), '1 ' .. token .. ' r 1') end
     end
   end
   if not lost then
     if readers then
       call('PEXPIRE', lock, life, 'GT')
+    elseif not w and mode == 'w' then
+      -- Without w the lock may still have records, such as a tombstone of before its first grant. Then the key has an
+      -- expiry, and NX refuses.
+      lost = call('PEXPIRE', lock, life, 'NX') == 0
     elseif fresh then
       call('PEXPIRE', lock, life)
     end
-    if token == usText and mode == 'w' and not first then return us end
-    return token .. ' ' .. usText .. (first and ' ' .. first or '')
+    if not lost and token == usText and mode == 'w' and not first then return us end
+    if not lost then return token .. ' ' .. usText .. (first and ' ' .. first or '') end
   end
-  call('ZREM', lock .. ':h', id) -- the path below rebuilds the key
+  -- The path below looks at all records, and rebuilds the zset.
+  if mode == 'w' then call('HDEL', lock, 'w', 'd', 'e', 'f') else call('ZREM', lock .. ':h', id) end
 end

@@ -28,10 +28,9 @@ local members, releases = vote ~= '0' and #KEYS - 1 or #KEYS, count or 0
 local function release()
   for i = 1, releases do
     local id, lock, line = ARGV[3 + i], KEYS[i], ''
-    local h = pcall('HMGET', lock, 'w', 'n')
-    local w = h[1]
-    local flag = w and not h[2] and #w == 64 and find(w, id, 30, true) == 30 and byte(w, 64) or 52
-    if flag < 52 then -- no marks
+    local w = pcall('HGET', lock, 'w')
+    local flag = w and #w == 64 and find(w, id, 30, true) == 30 and byte(w, 64) or 52
+    if flag < 52 then -- no marks, and no n
       local free = sub(w, 1, 24)
       if flag ~= 48 then -- not '0'
         call('HDEL', lock, 'd', 'e', 'b') -- accepted when memory is full, and so are the commands after it
@@ -61,10 +60,8 @@ if #details > 64 then d, e = sub(details, 1, 64), sub(details, 65) end
 -- A set reads all locks before it writes to one.
 local found, first, last, refused = {}, nil, members, nil
 for i = 1, count and 0 or members do
-  local lock, id, order, h, own, moves, line, left =
-    KEYS[i], sub(ARGV[3 + i], 1, 26), '0', pcall('HMGET', KEYS[i], 'w', 'n')
-  local w = h[1]
-  found[i] = h
+  local lock, id, order, w, own, moves, line, left = KEYS[i], sub(ARGV[3 + i], 1, 26), '0', pcall('HGET', KEYS[i], 'w')
+  found[i] = w
   if w and #w == 64 and not first then
     left = (tonumber(sub(w, 17, 29)) or 0 / 0) + (tonumber(sub(w, 56, 63)) or 0 / 0) - ms
     -- include: behind.lua
@@ -75,12 +72,15 @@ end
 local hundred, now = sub(usText, 1, 8), sub(usText, 1, 13)
 for i = releases + 1, members do
   local lock, request, line = KEYS[i], ARGV[3 + i], ''
-  local h = found[i] or pcall('HMGET', lock, 'w', 'n')
-  local before = h[1]
+  local before = found[i]
+  if before == nil then before = pcall('HGET', lock, 'w') end -- a table if it fails
+  if before and #before % 16 == 9 and byte(before, -1) == 110 and not call('HGET', lock, 'n') then -- 'n'
+    before = sub(before, 1, -2) -- the last reader has left it behind
+  end
   local kept = before and #before > 23 and find(before, hundred, 17, true) == 17
   if i > last and not (before and #before == 64 and find(before, sub(request, 1, 26), 30, true) == 30) then
     line = i == first and refused or '2 0 0 ' .. usText .. ' - 0 0 -'
-  elseif h[2] == false and (not before or (#before == 24 or #before == 40) and (kept or find(before, '^%d+$'))) then
+  elseif not before or (#before == 24 or #before == 40) and (kept or find(before, '^%d+$')) then
     local floor, text = floor, usText
     if several then
       text = ARGV[3 + members + i - releases]
@@ -93,11 +93,17 @@ for i = releases + 1, members do
     local token = v == us and usText or v == floor and text or string.format('%016.0f', v)
     local w = token .. now .. request
     -- include: take.lua
+    line = token == usText and us or token .. ' ' .. usText
     if not kept or byte(request, 28) ~= 32 then -- as in free.lua
       local ttl = sub(request, 27, 34) + 0
-      call('PEXPIRE', lock, ttl > 3700000 and ttl or '3700000')
+      local life = ttl > 3700000 and ttl or '3700000'
+      if before then
+        call('PEXPIRE', lock, life)
+      elseif call('PEXPIRE', lock, life, 'NX') == 0 then
+        call('HDEL', lock, 'w', 'd', 'e')
+        line = ''
+      end
     end
-    line = token == usText and us or token .. ' ' .. usText
   elseif order and before then
     local w, id, own, moves, left = before, sub(request, 1, 26), nil, nil, nil
     if #w == 64 then left = (tonumber(sub(w, 17, 29)) or 0 / 0) + (tonumber(sub(w, 56, 63)) or 0 / 0) - ms end

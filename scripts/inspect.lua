@@ -20,8 +20,8 @@ local ms = math.floor(us / 1000)
 local flat, fields = redis.call('HGETALL', lock), {}
 for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
 local w = fields.w or '0'
-local held = #w == 64 and (string.find(w, '%D') or 64) > 29 and string.find(w, '^ *%d+%x$', 56)
-if not held and string.find(w, '%D') then return redis.error_reply('WRONGTYPE field w has another form') end
+local held = #w == 64 and (string.find(w, '%D') or 64) > 29 and string.find(w, '^ *%d+[%da-v]$', 56)
+if not (held or string.find(w, '^%d+n?$')) then return redis.error_reply('WRONGTYPE field w has another form') end
 local scored, expiries = redis.call('ZRANGE', lock .. ':h', 0, -1, 'WITHSCORES'), {}
 for i = 1, #scored, 2 do expiries[scored[i]] = tonumber(scored[i + 1]) end
 
@@ -49,9 +49,9 @@ for id, text in pairs(fields) do
   local record = id ~= 'e' and text or '' -- a part of the details may look like a record
   local state, expiry, token, since, details = string.match(record, '^(%a) (%d+) (%d+) (%d+) (.*)$')
   if id == 'w' and held then
-    local flag, last = tonumber(string.sub(text, 64), 16), string.sub(text, 17, 29)
+    local flag, last = tonumber(string.sub(text, 64), 32), string.sub(text, 17, 29)
     id, expiry, since = string.sub(text, 30, 55), last + string.sub(text, 56, 63), flag % 4 > 1 and fields.b or last
-    state, token = 'g', flag > 7 and string.match(fields.m or '', '^. (%d+)') or string.sub(text, 1, 16)
+    state, token = 'g', flag % 16 > 7 and string.match(fields.m or '', '^. (%d+)') or string.sub(text, 1, 16)
     details = (fields.d or '') .. (flag % 2 == 1 and fields.e or '')
   elseif state then
     expiry = state == 'g' and (expiries[id] or expiry) or expiry + (string.match(details, '^%a (%d+)') or 0)

@@ -141,6 +141,31 @@ func TestAFieldOfAnotherFormIsAConflict(t *testing.T) {
 	})
 }
 
+// A release can come before the first acquire of a lock: then the lock has a tombstone, and no token. No form of a write
+// hold overlooks it.
+func TestATombstoneWithoutACounter(t *testing.T) {
+	everywhere(t, func(e *env) {
+		long := writer("02")
+		long.meta = strings.Repeat("long", 30)
+		for name, other := range map[string]request{
+			"plain": writer("02"), "long": long, "named": writer("02").by("a"), "shared": writer("02").shared(9),
+			"read": reader("02"),
+		} {
+			e.name = name
+			e.run(release("01", ttl))
+			require.EqualValues(e.t, 1, e.run(acquire(other))[0], name)
+			for range 2 {
+				require.EqualValues(e.t, 3, e.run(acquire(writer("01")))[0], "%s: it is over", name)
+			}
+			e.run(release("02", 0))
+			require.EqualValues(e.t, 3, e.run(acquire(writer("01")))[0], "%s: it is over", name)
+		}
+		e.name = "first"
+		e.run(release("01", ttl))
+		require.EqualValues(e.t, 3, e.run(acquire(writer("01").by("a")))[0])
+	})
+}
+
 // A server without memory gives back a hold of each form: the first write of the script is one that it accepts.
 func TestAReleaseOnAFullServer(t *testing.T) {
 	onServers(t, func(e *env) {

@@ -4,7 +4,8 @@
 -- KEYS   1 lock   hash: w the largest token of any grant, and the write hold if one stands: see below;
 --                 d and e the details of the write hold, e the bytes beyond 64; b its since; f the first token
 --                 of its block; m its marks;
---                 n the numbers of records that holds, queue and aside index, absent when there are none;
+--                 n the numbers of records that holds, queue and aside index, absent when there are none; w tells
+--                 where there may be n;
 --                 s the last place given out; c present if a shared hold reads, or has read: how many of the read
 --                 holds, counted from the latest expiry, have been notified that a hold waits;
 --                 <hold> 'state expiry token since details' of every other hold: its record; that of a waiter has
@@ -60,10 +61,14 @@
 --   script renews, raises or joins it, or takes it back. It is not among the holds of its owner.
 -- Field w has parts of fixed widths, so that nothing is parsed: positions, then what is there.
 --   free     1-16 the largest token, 17-24 the hundred seconds of the clock in which the key was given its hour; and
---            of several masters 25-40 the largest token of a write grant, if that is another one, 0 if there was none
+--            of several masters 25-40 the largest token of a write grant, if that is another one, 0 if there was none;
+--            then 'n' if there may be field n
 --   held     1-16 the largest token, 17-29 the time of its grant or of its last renewal, 30-55 the hold, 56-63 its TTL
---            from then on, 64 a hexadecimal digit, the sum of: 1 the details go on in e, 2 since is in b, 4 it has a
---            block, whose first token is in f, 8 its marks are in m
+--            from then on, 64 a digit, 0-9 and a-v, the sum of: 1 the details go on in e, 2 since is in b, 4 it has a
+--            block, whose first token is in f, 8 its marks are in m, 16 there is field n
+-- So a script that meets a free lock, or a hold that nobody waits for, reads w alone: it has no n unless its last
+-- character is beyond 'f'. Every script that writes n has to say it in w, or two writers could hold the lock. The last
+-- reader leaves that mark behind. Without w there may be n: a tombstone can come before the first grant.
 -- Without 2 since is the time of 17-29. Without 8 the owner of the write hold is the hold, its token is the largest
 -- one, and so is that of the last write grant. Else m is 'n|- token tw': 'n' if its owner is named; its token if a hold
 -- that joined or converts it has a later one, 0 if it is ended or broken; the largest token of a write grant if that is
@@ -113,10 +118,10 @@ end
 local w = h[1]
 if w and #w == 64 then
   t, tw, wHold, wRenewed, wTTL, wFlag = tonumber(sub(w, 1, 16)), nil, sub(w, 30, 55), sub(w, 17, 29), sub(w, 56, 63),
-    tonumber(sub(w, 64), 16)
-  local lasts = (string.find(w, '%D') or 64) > 29 and match(w, '^ *(%d+)%x$', 56)
+    tonumber(sub(w, 64), 32)
+  local lasts = (string.find(w, '%D') or 64) > 29 and match(w, '^ *(%d+)[%da-v]$', 56)
   if not lasts then return redis.error_reply(malformed) end
-  wExpiry, wSince = wRenewed + lasts, wRenewed
+  wExpiry, wSince, wFlag = wRenewed + lasts, wRenewed, wFlag % 16
   if wFlag > 1 then
     local has = call('HMGET', lock, 'd', 'e', 'b', 'f', 'm')
     wDetails, h.b, h.m = detailsOf(has[1], has[2]), has[3], has[5]
@@ -129,7 +134,8 @@ if w and #w == 64 then
   end
   tw = tw or t
 elseif w then
-  if not ((#w == 24 or #w == 40) and string.find(w, '^%d+$')) then return redis.error_reply(malformed) end
+  local free = match(w, '^(%d+)n?$')
+  if not free or #free ~= 24 and #free ~= 40 then return redis.error_reply(malformed) end
   t, tw = tonumber(sub(w, 1, 16)), tonumber(sub(w, 25, 40))
   tw = tw or t
 end
@@ -206,14 +212,15 @@ local function keepToken(token)
   if token ~= t then wToken = token end
 end
 
--- Puts what belongs to field w into fields, and returns it. Without a write hold the rest goes, where there was one.
-local function packed()
+-- Puts what belongs to field w into fields, and returns it. n is the text of that field, or false. Without a write hold
+-- the rest goes, where there was one.
+local function packed(n)
   if not t then return nil end
   local text, differs = t == us and usText or tokenText(t), several and tw ~= t
   if not wHold then
     if #(w or '') == 64 then fields.d, fields.e, fields.b, fields.f, fields.m = false, false, false, false, false end
     local hundred = (granted or kept or not w) and sub(usText, 1, 8) or sub(w, 17, 24)
-    return text .. hundred .. (differs and tokenText(tw or 0) or '')
+    return text .. hundred .. (differs and tokenText(tw or 0) or '') .. (n and 'n' or '')
   end
   local flag = wFlag % 2 -- e stays if the details do
   if rewritten then
@@ -238,7 +245,8 @@ local function packed()
       .. (differs and tokenText(tw or 0) or '-')
     if marks ~= h.m then fields.m = marks end
   end
-  return text .. wRenewed .. wHold .. wTTL .. (flag > 9 and format('%x', flag) or flag)
+  if n then flag = flag + 16 end
+  return text .. wRenewed .. wHold .. wTTL .. (flag > 9 and string.char(87 + flag) or flag)
 end
 
 -- Returns what this master has of a hold: its state (w for the write hold), expiry, token, since and details.
@@ -424,9 +432,9 @@ end
 -- Writes what has changed. HSET comes first: an HDEL that empties the hash deletes it with its expiry, and a hash that
 -- HSET then creates would never expire.
 local function store(ttl)
-  local text = packed()
-  if text ~= (w or nil) then fields.w = text end
   local n = readers + queued + aside > 0 and format('%d %d %d', readers, queued, aside)
+  local text = packed(n)
+  if text ~= (w or nil) then fields.w = text end
   if n ~= h[2] then fields.n = n end
   local told = fields.c or h.c
   if told and readers == 0 then

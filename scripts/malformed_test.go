@@ -93,7 +93,7 @@ func (e *env) largest() (w string, token int64) {
 	return w, token
 }
 
-var isFree = regexp.MustCompile(`^$|^(\d{24}|\d{40})$`)
+var isFree = regexp.MustCompile(`^$|^(\d{24}|\d{40})n?$`)
 
 // A field w that differs in any place from what these scripts write is a conflict, but for the name of the hold
 // and the sum at the end.

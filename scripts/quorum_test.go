@@ -423,12 +423,20 @@ func TestAMarkerOfAUserWithoutINFO(t *testing.T) {
 // A renewal of a user who may not read the lock fails as a whole: its leases are not gone.
 func TestARefusedRenewalIsAnError(t *testing.T) {
 	onServers(t, func(e *env) {
-		token := e.run(acquire(writer("01")))[1]
-		require.NoError(e.t, e.do("ACL", "SETUSER", "default", "-hmget").Error())
-		_, err := e.try(renew("01", ttl, token))
-		require.Error(e.t, err)
-		require.NoError(e.t, e.do("ACL", "SETUSER", "default", "+hmget").Error())
-		require.EqualValues(e.t, 1, e.run(renew("01", ttl, token))[1])
+		for kind, read := range map[string]string{"w": "hget", "s": "hget", "r": "hmget"} {
+			r := writer("01")
+			if kind == "r" {
+				r = reader("01")
+			}
+			renewal := renew("01", ttl, e.run(acquire(r))[1])
+			renewal.args[2] = kind
+			require.NoError(e.t, e.do("ACL", "SETUSER", "default", "-"+read).Error())
+			_, err := e.try(renewal)
+			require.Error(e.t, err)
+			require.NoError(e.t, e.do("ACL", "SETUSER", "default", "+"+read).Error())
+			require.EqualValues(e.t, 1, e.run(renewal)[1])
+			e.run(release("01", 0))
+		}
 	})
 }
 

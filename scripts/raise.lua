@@ -17,13 +17,12 @@ if #token < 16 then token = string.format('%016.0f', token + 0) end
 local h = call('HMGET', lock, 'w', id, 'd', 'e', 'm')
 -- include: vote.lua
 if refusal then return refusal end
-local sub, match, w = string.sub, string.match, h[1] or '000000000000000000000000'
-local held, t = #w == 64 and (string.find(w, '%D') or 64) > 29 and match(w, '^ *(%d+)%x$', 56), sub(w, 1, 16)
-if not (held or (#w == 24 or #w == 40) and string.find(w, '^%d+$')) then
-  return redis.error_reply(malformed)
-end
-local flag, tw = held and tonumber(sub(w, 64), 16) or 0, #w == 40 and sub(w, 25, 40) or t
-local named, kept, its = match(flag > 7 and h[5] or '- - -', '^(%S+) (%S+) (%S+)$')
+local sub, match, w = string.sub, string.match, h[1] or '000000000000000000000000n' -- its record counts in n
+local held, t = #w == 64 and (string.find(w, '%D') or 64) > 29 and match(w, '^ *(%d+)[%da-v]$', 56), sub(w, 1, 16)
+local free, marked = match(w, '^(%d+)(n?)$')
+if not (held or free and (#free == 24 or #free == 40)) then return redis.error_reply(malformed) end
+local flag, tw = held and tonumber(sub(w, 64), 32) or 0, free and #free == 40 and sub(w, 25, 40) or t
+local named, kept, its = match(flag % 16 > 7 and h[5] or '- - -', '^(%S+) (%S+) (%S+)$')
 if its ~= '-' then tw = its end
 local writes = held and sub(w, 30, 55) == id
 local expiry, value, since, details = match(h[2] or '', '^g (%d+) (%d+) (%d+) (.*)$')
@@ -44,12 +43,15 @@ if mode == 'w' and t - token >= 0 then return { 0, 0, 0, us } end
 local larger = t - token > 0 and t or token
 if mode == 'w' then tw = larger end
 local differs = several and tw ~= larger
-local set = { 'w', larger .. sub(w, 17, 24) .. (differs and tw or '') }
+local set = { 'w', larger .. sub(w, 17, 24) .. (differs and tw or '') .. (marked or '') }
 if held then
   if not writes and larger ~= t and kept == '-' then kept = t end -- w keeps its token
   local marks = named .. ' ' .. kept .. ' ' .. (differs and tw or '-')
-  if marks ~= '- - -' or flag > 7 then set[3], set[4], flag = 'm', marks, flag % 8 + 8 end
-  set[2] = larger .. sub(w, 17, 63) .. (flag > 9 and string.format('%x', flag) or flag)
+  if marks ~= '- - -' or flag % 16 > 7 then
+    set[3], set[4] = 'm', marks
+    flag = flag % 16 > 7 and flag or flag + 8
+  end
+  set[2] = larger .. sub(w, 17, 63) .. (flag > 9 and string.char(87 + flag) or flag)
 end
 if not writes then
   set[#set + 1], set[#set + 2] = id, 'g ' .. bound .. ' ' .. token .. ' ' .. since .. ' ' .. details

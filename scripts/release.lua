@@ -13,26 +13,31 @@
 --        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua; then who
 --        broke it and why, if an operator did; or 1 alone, for {1, 0, 0}
 -- Twice  the second call finds the hold gone, or ended; no other hold is touched
--- Cost   no other hold: HMGET HSET, for a named owner and other marks HMGET HDEL more; a reader: HMGET HGET ZREM HDEL,
---        with other readers HSET; a hand-off to a writer: HMGET TIME ZPOPMIN HGET PUBLISH HSET HDEL; else as in
+-- Cost   no other hold: HGET HSET, for a named owner and other marks HMGET HDEL more; a reader: HGET HMGET ZREM HDEL,
+--        with other readers HSET; a hand-off to a writer: HGETx2 TIME ZPOPMIN HGET PUBLISH HSET HDEL; else as in
 --        lock.lua and settle.lua, ZREM for all that were waiting, and for each other hold its drop; with a minimum HSET
 --        PEXPIRE, for a reader ZADD PEXPIRE more; works while Redis is out of memory
 local call, lock, id, vote = redis.call, KEYS[1], ARGV[1], ARGV[2] or '0'
-local h = call('HMGET', lock, 'w', 'n')
-local w, leaves = h[1], ARGV[3] and ARGV[3] ~= '0' -- a tombstone, if it is due
+local w, leaves = call('HGET', lock, 'w'), ARGV[3] and ARGV[3] ~= '0' -- a tombstone, if it is due
 local held = w and #w == 64 and string.find(w, id, 30, true) == 30
+local flag = w and string.byte(w, -1) or 255
+local n, own
+if flag > 102 then -- there may be n; with it there may be a record of the hold, unless it is in w
+  if held then n = call('HGET', lock, 'n') else n, own = unpack(call('HMGET', lock, 'n', id)) end
+end
 
 -- No hold waits, and nothing is to be purged or left behind. A vote that checks ends with '1'.
 if not (ARGV[5] or leaves and ARGV[4] == '1') and (vote == '0' or string.byte(vote, -1) ~= 49) then
-  if held and not h[2] then
-    local free, flag = string.sub(w, 1, 24), string.byte(w, 64)
+  if held and not n then
+    local free = string.sub(w, 1, 24)
     if flag == 48 or flag == 52 then -- '0', or '4' with a block
       if redis.pcall('HSET', lock, 'w', free, 'd', '') ~= 0 then -- memory is full
         call('PEXPIRE', lock, '3700000', 'GT') -- accepted, and so is what follows
         call('HSET', lock, 'w', free, 'd', '')
       end
     else
-      local has, owner, largest = flag > 55 and call('HMGET', lock, 'm', 'd', 'e') or {}, nil, nil
+      local marks, owner, largest = (tonumber(string.sub(w, 64), 32) or 0) % 16 > 7, nil, nil
+      local has = marks and call('HMGET', lock, 'm', 'd', 'e') or {}
       if has[1] then
         owner, largest = string.match(has[1], '^(.) %S+ (%d*)')
         owner = owner == 'n' and 'o:' .. (string.match((has[2] or '') .. (has[3] or ''), '^%a %d+ (%w+)') or '')
@@ -42,9 +47,8 @@ if not (ARGV[5] or leaves and ARGV[4] == '1') and (vote == '0' or string.byte(vo
     end
     return 1
   end
-  local readers = KEYS[2] ~= lock and not (w and #w == 64) and string.match(h[2] or '', '^(%d+) 0 0$')
-  local own = readers and call('HGET', lock, id) or ''
-  if string.byte(own) == 103 and string.find(own, '^r %d+ [-+]', 48) then -- 'g', and no name of an owner
+  local readers = own and KEYS[2] ~= lock and not (w and #w == 64) and string.match(n or '', '^(%d+) 0 0$')
+  if readers and string.byte(own) == 103 and string.find(own, '^r %d+ [-+]', 48) then -- 'g', and no name of an owner
     call('ZREM', lock .. ':h', id)
     if readers == '1' then
       call('HDEL', lock, id, 'n', 'c')
@@ -54,7 +58,7 @@ if not (ARGV[5] or leaves and ARGV[4] == '1') and (vote == '0' or string.byte(vo
     end
     return 1
   end
-  if not (h[2] or leaves) and (not w or #w == 24 or #w == 40) then return '0 0 0' end
+  if not (n or leaves) and (not w or #w == 24 or #w == 40 or #w == 25 or #w == 41) then return '0 0 0' end
 end
 
 -- include: vote.lua
@@ -65,31 +69,32 @@ end
 -- include: process.lua
 local head
 local queued = held and KEYS[2] ~= lock and not (several or ARGV[5] or leaves and ARGV[4] == '1')
-  and string.match(h[2] or '', '^0 (%d+) 0$')
-if queued and string.byte(w, 64) < 56 then -- no marks
+  and string.match(n or '', '^0 (%d+) 0$')
+if queued and flag < 111 then -- 'o': no marks
   head = call('ZPOPMIN', lock .. ':q')[1]
   local format, sub, match = string.format, string.sub, string.match
   local refreshed, details, claim, block, letter, channel =
     match(head and call('HGET', lock, head) or '', '^q (%d+) %d+ %d+ (w (%d+) [-+](%d*) (%a)(%S+).*)$')
-  local kept, odd = sub(w, 17, 24) == sub(usText, 1, 8), string.byte(w, 64) % 2 == 1 -- it has details in e
+  local kept, odd = sub(w, 17, 24) == sub(usText, 1, 8), flag % 2 == 0 -- 'h': it has details in e
   local last = kept and w < usText and 0 or tonumber(sub(w, 1, 16)) -- as in free.lua
   if last and refreshed and refreshed + claim - ms > 0 then
-    local n, d, e = queued ~= '1' and format('0 %d 0', queued - 1), details, nil
+    local rest, d, e = queued ~= '1' and format('0 %d 0', queued - 1), details, nil
     if block == '' then block = nil end -- else of a shared hold
     -- include: mint.lua
     local token = v == us and usText or format('%016.0f', v)
     local message = head .. ' ' .. token .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
     first = first and format('%016.0f', first)
-    if first then message = message .. ' ' .. first .. ' ' .. match(n or ' 0', ' (%d+)') end
+    if first then message = message .. ' ' .. first .. ' ' .. match(rest or ' 0', ' (%d+)') end
     local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
     if heard ~= 0 or letter == 'b' then
       if #d > 64 then d, e = sub(details, 1, 64), sub(details, 65) end
-      local flag = first and (e and '5' or '4') or e and '1' or '0'
+      flag = (first and 4 or 0) + (e and 1 or 0)
+      flag = rest and string.char(103 + flag) or flag
       w = token .. sub(usText, 1, 13) .. head .. sub('       ' .. claim, -8) .. flag
-      call('HSET', lock, 'w', w, 'd', d, n and 'n' or 'd', n or d)
+      call('HSET', lock, 'w', w, 'd', d, rest and 'n' or 'd', rest or d)
       if first then call('HSET', lock, 'f', first) end
       if e then call('HSET', lock, 'e', e) elseif odd then call('HDEL', lock, 'e') end
-      call('HDEL', lock, head, n and 'b' or 'n') -- b means nothing now
+      call('HDEL', lock, head, rest and 'b' or 'n') -- b means nothing now
       if not kept then call('PEXPIRE', lock, '3700000', 'GT') end
       return '1 ' .. usText .. ' 0'
     end
@@ -97,7 +102,7 @@ if queued and string.byte(w, 64) < 56 then -- no marks
 end
 
 local has = call('HMGET', lock, 'c', id, unpack(ARGV, 5))
-h.c = has[1]
+local h = { w, n or false, c = has[1] }
 -- include: settle.lua
 taken = head
 if leaves and not reachable(asideKey, aside) then return redis.error_reply(moving) end

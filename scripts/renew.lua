@@ -8,11 +8,11 @@
 --        from 1, and: 2 renewed, and a hold waits (not for 'w'); 0 not held here with that token, or expired; a text in
 --        place of 0: who broke it and why}; {server us}: nothing was done, as the client has to read the marker first
 -- Twice  the expiry is set from the server's clock, not summed, and a hold always gets the same mark
--- Cost   TIME, and per lease of a writer HGET, or HMGET for 's', and HSET, of a reader HMGET ZSCORE ZADD; PEXPIRE,
---        twice for a reader, a named owner, with the first lease of a call and once in 100 s; for a reader also HSET
---        the first time and once a minute; with a mark HMGET for a writer, HSET for a reader; for a writer that is not
---        w as for a reader, and HMGET; works while Redis is out of memory, and while this master abstains: it extends
---        standing holds, and admits no hold
+-- Cost   TIME, and per lease of a writer HGET and HSET, for 's' HGET more if a hold may wait, of a reader HMGET ZSCORE
+--        ZADD; PEXPIRE, twice for a reader, a named owner, with the first lease of a call and once in 100 s; for a
+--        reader also HSET the first time and once a minute; with a mark HMGET for a writer, HSET for a reader; for a
+--        writer that is not w as for a reader, and HMGET; works while Redis is out of memory, and while this master
+--        abstains: it extends standing holds, and admits no hold
 local call, pcall, ARGV, KEYS, vote = redis.call, redis.pcall, ARGV, KEYS, ARGV[1]
 -- include: vote.lua
 local match, find, cut, byte = string.match, string.find, string.sub, string.byte
@@ -68,26 +68,23 @@ end
 for i = 1, (#ARGV - 3) / 2 do
   local lock, id, token = KEYS[i], ARGV[2 * i + 2], ARGV[2 * i + 3]
   local w, n, own, ok
-  if kind == 'w' then
-    w = pcall('HGET', lock, 'w') -- a table if it fails
-  elseif kind == 's' then
-    local h = pcall('HMGET', lock, 'w', 'n')
-    w, n = h[1], h[2]
-  end
+  if kind ~= 'r' then w = pcall('HGET', lock, 'w') end -- a table if it fails
   if w and w == token .. same .. id .. plain then
     if not fresh then keep(lock, false) end
     call('HSET', lock, 'w', token .. now .. id .. plain)
     ok = true
-  elseif w and #w == 64 and find(w, id, 30, true) == 30 and (find(w, '%D') or 64) > 29 and find(w, '^ *%d+%x$', 56) then
-    local its, flag, before = cut(w, 1, 16), tonumber(cut(w, 64), 16) or 0, cut(w, 17, 29)
-    if flag > 7 then -- its own token, if another one is the largest
+  elseif w and #w == 64 and find(w, id, 30, true) == 30 and (find(w, '%D') or 64) > 29
+    and find(w, '^ *%d+[%da-v]$', 56) then
+    local its, flag, before = cut(w, 1, 16), tonumber(cut(w, 64), 32), cut(w, 17, 29)
+    if flag > 15 and kind == 's' then n = call('HGET', lock, 'n') end
+    if flag % 16 > 7 then -- its own token, if another one is the largest
       local own = match(call('HGET', lock, 'm') or '', '^. (%d+)')
       its = own or its
     end
     if its == token and before + cut(w, 56, 63) > ms then
       if before + ttl > ms then same, fresh = before, before >= hundred end
       -- Joined holds, if any, must be there to be purged.
-      if not kept or before < hundred then keep(lock, flag > 7) end
+      if not kept or before < hundred then keep(lock, flag % 16 > 7) end
       local since = flag % 4 < 2 -- else it is in b
       if since then flag = flag + 2 end
       if mark then
@@ -98,7 +95,7 @@ for i = 1, (#ARGV - 3) / 2 do
         flag = flag - flag % 2 + (e and 1 or 0)
         call('HSET', lock, 'd', d, e and 'e' or 'd', e or d)
       end
-      if flag > 9 then flag = string.format('%x', flag) end
+      if flag > 9 then flag = string.char(87 + flag) end
       if since then
         call('HSET', lock, 'w', cut(w, 1, 16) .. now .. id .. lasts .. flag, 'b', before)
       else
@@ -107,7 +104,7 @@ for i = 1, (#ARGV - 3) / 2 do
       ok = true
     end
   else
-    local h = pcall('HMGET', lock, id, 'n')
+    local h = type(w) == 'table' and w or pcall('HMGET', lock, id, 'n')
     -- If a key holds another type, that lease alone is gone. Any other error is the error of the whole call.
     if h.err and not find(h.err, 'WRONGTYPE', 1, true) then return h end
     own, n = h[1], kind ~= 'w' and h[2]

@@ -22,7 +22,7 @@ func TestABlockOfAWaiterIsBoundedByTheClock(t *testing.T) {
 		for _, held := range []request{writer("01"), writer("01").by("a")} {
 			e.run(acquire(held))
 			e.run(waiter)
-			e.setFields(lockKey, "w", counter(e.now().UnixMicro()+ahead-5_000))
+			e.setFields(lockKey, "w", counter(e.now().UnixMicro()+ahead-5_000)+"n")
 			us := e.run(release("01", 0))[1].(int64)
 			granted := e.run(waiter)
 			require.EqualValues(e.t, 1, granted[0])

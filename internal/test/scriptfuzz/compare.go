@@ -121,7 +121,7 @@ func (d dump) writeHold() (id string, r record, ok bool) {
 
 // flagOf returns the last part of w: a sum.
 func flagOf(w string) int64 {
-	flag, _ := strconv.ParseInt(w[63:], 16, 64)
+	flag, _ := strconv.ParseInt(w[63:], 32, 64)
 	return flag
 }
 
@@ -132,8 +132,8 @@ func (d dump) unpack() {
 		return
 	}
 	d.fields["t"], d.fields["tw"] = w[:16], w[:16]
-	if len(w) == 40 {
-		d.fields["tw"] = w[24:]
+	if len(w) == 40 || len(w) == 41 {
+		d.fields["tw"] = w[24:40]
 	}
 	if marks := strings.Fields(d.fields["m"]); len(w) == 64 && flagOf(w)&8 > 0 && marks[2] != "-" {
 		d.fields["tw"] = marks[2]
@@ -224,6 +224,9 @@ var indexes = map[state]int{
 
 // compareNumbers checks that n counts the records, and that the zsets index them.
 func (p *Player) compareNumbers(d dump) error {
+	if w := d.fields["w"]; w != "" && d.fields["n"] != "" && w[len(w)-1] <= 'f' {
+		return fmt.Errorf("w %q does not say that there is n", w)
+	}
 	var n, records, missing [3]int64
 	unqueued := map[string]bool{}
 	for i, text := range strings.Fields(d.fields["n"]) {
