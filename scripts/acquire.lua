@@ -9,7 +9,8 @@
 -- Reply  granted  {1, token, ms left, server us}, and the first token of its block if it has one; or the line 'token us
 --                 first' for the TTL; or server us alone, with that as the token
 --        an upgrade, and another reader's waits already, or an adoption, and another stands {7, 0, 0, server us}
---        queued   {0, 0, ms until something may expire, server us, and of the holder: hold, ms left, ms held, details}
+--        queued   {0, 0, ms until something may expire, server us, and of the holder: hold, ms left, ms held, details},
+--                 or the line of behind.lua
 --        refused  {2, ...as queued}, released before its acquire arrived, or the hold that it adopts does not stand
 --        with that token, mode and mark {3, 0, 0, server us}, broken, or the hold that it converts is,
 --        {3, 0, 0, server us, who and why}, 4 and 5 as in vote.lua
@@ -18,7 +19,8 @@
 --        where it has succeeded, and may stand again where not
 -- Cost   HGET TIME, for a reader HMGET TIME, for a writer that finds a queue or readers HMGET more; then as in free.lua
 --        and behind.lua; else as in lock.lua, settle.lua, inway.lua and adopt.lua; for a single attempt with 1,024 for
---        the bound of what is dead; the first in the queue behind a shared hold: PUBLISH more, or wantAll of settle.lua if it reads
+--        the bound of what is dead; the first in the queue behind a shared hold: PUBLISH more, or wantAll of settle.lua
+--        if it reads
 local call, sub, byte, find, match = redis.call, string.sub, string.byte, string.find, string.match
 local lock, request, details, vote = KEYS[1], ARGV[1], ARGV[2], ARGV[3] or '0'
 local long, _, _, _, _, _, _, kind = byte(request, 28, 35)

@@ -3,7 +3,8 @@
 --
 -- KEYS   as in lock.lua
 -- ARGV   as in acquire.lua
--- Reply  line: queued or refused, as in acquire.lua
+-- Reply  line: queued or refused, in parts of fixed widths, so that nothing is computed: '0' or '2', server us, and of
+--        the holder 17-63 of field w, since, and details
 -- Twice  the second call finds the record of the hold, and leaves it to acquire.lua
 -- Cost   HGET, or HMGET if a hold waits; to queue there HMGET ZADD PEXPIRE HSET, and PEXPIRE if the claim lasts longer
 --        than the key; the first in the queue behind a shared hold PUBLISH more
@@ -39,8 +40,6 @@ if flag >= 0 and flag < 32 and holder ~= id and not from and order ~= 'h' and (n
     end
   end
   if status then
-    local since, rest = flag % 4 > 1 and has[6] or string.sub(w, 17, 29), string.format('%d', left)
-    line = status .. ' 0 ' .. rest .. ' ' .. usText .. ' ' .. holder .. ' ' .. rest .. ' '
-      .. string.format('%d', ms - since) .. ' ' .. text
+    line = status .. usText .. string.sub(w, 17, 63) .. (flag % 4 > 1 and has[6] or string.sub(w, 17, 29)) .. text
   end
 end

@@ -60,9 +60,10 @@ if #details > 64 then d, e = sub(details, 1, 64), sub(details, 65) end
 -- A set reads all locks before it writes to one.
 local found, first, last, refused = {}, nil, members, nil
 for i = 1, count and 0 or members do
-  local lock, id, order, w, own, moves, line, left = KEYS[i], sub(ARGV[3 + i], 1, 26), '0', pcall('HGET', KEYS[i], 'w')
+  local lock, w = KEYS[i], pcall('HGET', KEYS[i], 'w')
   found[i] = w
   if w and #w == 64 and not first then
+    local id, order, own, moves, line, left = sub(ARGV[3 + i], 1, 26), '0', nil, nil, nil, nil
     left = (tonumber(sub(w, 17, 29)) or 0 / 0) + (tonumber(sub(w, 56, 63)) or 0 / 0) - ms
     -- include: behind.lua
     if line then first, last, refused = i, runs == 'none' and 0 or i - 1, line end -- else acquire.lua says why

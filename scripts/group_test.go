@@ -43,6 +43,9 @@ func (e *env) lines(c call) (all []string) {
 	e.t.Helper()
 	for _, line := range e.run(c) {
 		status, _, _ := strings.Cut(line.(string), " ")
+		if len(status) > 1 { // behind.lua
+			status = status[:1]
+		}
 		all = append(all, status)
 	}
 	return all

@@ -141,8 +141,8 @@ func TestAFieldOfAnotherFormIsAConflict(t *testing.T) {
 	})
 }
 
-// A release can come before the first acquire of a lock: then the lock has a tombstone, and no token. No form of a write
-// hold overlooks it.
+// A release can come before the first acquire of a lock: then the lock has a tombstone, and no token. A hold of no form
+// overlooks it.
 func TestATombstoneWithoutACounter(t *testing.T) {
 	everywhere(t, func(e *env) {
 		long := writer("02")

@@ -10,10 +10,11 @@ import (
 )
 
 // A server without memory refuses a call as a whole: nothing is changed, and nobody is told of a grant. Or it does all
-// of it. What ends or renews a hold, or lets in who waits, it never refuses.
+// of it. What ends, renews or gives back a hold, or lets in who waits, it never refuses.
 func TestAFullServerDoesAllOrNothing(t *testing.T) {
 	endsOrKeeps := map[scripts.Name]bool{
 		scripts.Release: true, scripts.Renew: true, scripts.Refresh: true, scripts.Break: true, scripts.Inspect: true,
+		scripts.Yield: true,
 	}
 	onStandingClocks(t, func(e *env) {
 		told := e.subscribe(channel)

@@ -8,7 +8,8 @@
 --        server us}, unknown here {2, 0, 0, server us}, 4 and 5 as in vote.lua
 -- Twice  a grant that is kept gets a larger token, so the second call finds another grant and leaves it alone, however
 --        late it comes, even if another hold waits by then; or it finds the hold waiting
--- Cost   HMGET TIME ZRANGE HGET; kept: HSET PEXPIRE; yielded: ZADD PEXPIRE and a grant as in settle.lua
+-- Cost   HMGET TIME PEXPIRE ZRANGE HGET; kept: HSET; yielded: ZADD PEXPIRE and a grant as in settle.lua; works while
+--        Redis is out of memory
 local call, lock, vote, id = redis.call, KEYS[1], ARGV[1], ARGV[2]
 local h = call('HMGET', lock, 'w', 'n', id, 'c')
 h.c = h[4]
@@ -16,6 +17,7 @@ h.c = h[4]
 if refusal then return refusal end
 -- include: process.lua
 -- include: settle.lua
+call('PEXPIRE', lock, 3700000, 'GT') -- accepted when memory is full, and so are the commands after it
 had[id] = h[3]
 purge()
 admit()

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -203,6 +205,9 @@ func ReadAcquire(result rueidis.RedisResult) (HoldReply, error) {
 		return HoldReply{Status: Granted, Token: fencing.Token(us), Left: asAsked, Micros: us}, nil
 	}
 	f := read(result)
+	if len(f.line) >= behindDetails && f.line[1] != ' ' && f.line[tokenDigits] != ' ' {
+		return readBehind(f.line)
+	}
 	if len(f.line) > tokenDigits && f.line[tokenDigits] == ' ' { // a token, and no status
 		h := HoldReply{
 			Status: Granted, Token: fencing.Token(f.number(aToken)), Left: asAsked, Micros: f.number(aTime),
@@ -226,6 +231,40 @@ func ReadAcquire(result rueidis.RedisResult) (HoldReply, error) {
 		h.Holder = readHolder(f.text(), hold, left, held)
 	}
 	return end(&f, h)
+}
+
+// The line of a hold that waits or is refused behind a write hold has parts of fixed widths, as behind.lua finds them,
+// which begin here. The first is the status, a digit.
+const (
+	behindTime    = 1 // of the server, in microseconds
+	behindRenewed = behindTime + 16
+	behindHold    = behindRenewed + 13
+	behindTTL     = behindHold + holdLen // from the renewal on
+	behindSince   = behindTTL + ttlDigits
+	behindDetails = behindSince + 13
+)
+
+func readBehind(line string) (HoldReply, error) {
+	h := HoldReply{Status: Queued}
+	if line[0] == '2' {
+		h.Status = Refused
+	}
+	ok := line[0] == '0' || line[0] == '2'
+	number := func(from, to int) int64 {
+		n, err := strconv.ParseUint(strings.TrimLeft(line[from:to], " "), 10, 63)
+		ok = ok && err == nil
+		return int64(n)
+	}
+	h.Micros = number(behindTime, behindRenewed)
+	now := h.Micros / 1000
+	left := number(behindRenewed, behindHold) + number(behindTTL, behindSince) - now
+	held := max(now-number(behindSince, behindDetails), 0) // the clock may have been set back
+	if !ok || left < 0 {
+		return HoldReply{}, errors.New("malformed reply: no line of a hold behind another one")
+	}
+	h.Left = time.Duration(left) * time.Millisecond
+	h.Holder = readHolder(line[behindDetails:], line[behindHold:behindTTL], h.Left, time.Duration(held)*time.Millisecond)
+	return h, nil
 }
 
 // readHolder returns the holder with these details. Another client wrote them, perhaps of a later version, so details

@@ -1,8 +1,10 @@
 package wire_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -81,6 +83,36 @@ func TestTimesOfAServerWhoseClockWasSet(t *testing.T) {
 	require.Greater(t, expect.NoError(wire.ReadAcquire(reply(4, 0, 1<<62, us))).In(t).Left, 100*365*24*time.Hour)
 	got := expect.NoError(wire.ReadAcquire(reply(2, 0, 1, us, other, -5, -7, "r 3000 - pc "))).In(t)
 	require.Zero(t, got.Holder.Remaining+got.Holder.Held)
+}
+
+// A hold behind a write hold is told in parts of fixed widths.
+func TestTheLineBehindAWriteHold(t *testing.T) {
+	at := func(us, renewed, since int, ttl, details string) string {
+		return fmt.Sprintf("%016d%013d%s%8s%013d%s", us, renewed, other, ttl, since, details)
+	}
+	const ms = us / 1000
+	for digit, status := range map[string]wire.Status{"0": wire.Queued, "2": wire.Refused} {
+		got := expect.NoError(wire.ReadAcquire(line(digit + at(us, ms-3, ms-1000, "10000", "w 3000 - pc a b")))).In(t)
+		require.Equal(t, wire.HoldReply{
+			Status: status, Left: 9997 * time.Millisecond, Micros: us, Holder: &wire.Holder{
+				Owner: other, Hold: other, Meta: "a b", Mode: fencing.Write, Count: 1,
+				Remaining: 9997 * time.Millisecond, Held: time.Second,
+			},
+		}, got)
+	}
+	got := expect.NoError(wire.ReadAcquire(line("0" + at(us, ms+5, ms+7, "10000", "")))).In(t)
+	require.Equal(t, wire.HoldReply{Status: wire.Queued, Left: 10_005 * time.Millisecond, Micros: us}, got,
+		"an operator has deleted the details")
+	got = expect.NoError(wire.ReadAcquire(line("0" + at(us, ms, ms+7, "10000", "w 3000 - pc ")))).In(t)
+	require.Zero(t, got.Holder.Held, "the clock was set back")
+	for _, wrong := range []string{
+		"1" + at(us, ms, ms, "10000", "w 3000 - pc "), "0" + at(us, ms-10_001, ms, "10000", "w 3000 - pc "),
+		"0" + at(us, ms, ms, "1x000", "w 3000 - pc "), "0" + at(us, ms, ms, "-1000", "w 3000 - pc "),
+		"0" + at(us, ms, ms, "", "w 3000 - pc "), "0" + at(us, ms, ms, "10000", "")[:75],
+	} {
+		_, err := wire.ReadAcquire(line(wrong))
+		require.ErrorContains(t, err, "malformed reply", wrong)
+	}
 }
 
 // The server's time alone is a grant with that token, and 1 alone a release. Other numbers are nothing.
@@ -191,7 +223,9 @@ func FuzzHoldReply(f *testing.F) {
 		`[1,1700000000000007,40000,1700000000000000,2,"w"]`,
 		`[0,0,5,1700000000000000,"01ARZ3NDEKTSV4RRFFQ69G5FAV",5,1000,"w 3000 - pchannel meta"]`,
 		`"0 0 5 1700000000000000 01ARZ3NDEKTSV4RRFFQ69G5FAV 5 1000 w 3000 - pchannel meta"`,
-		`"1 1700000000000007 40000 1700000000000000"`, `"1 1 1 1 "`, `""`, `"1  1 1 1"`,
+		`"01700000000000000170000000000001ARZ3NDEKTSV4RRFFQ69G5FAV   100001700000000000w 3000 - pchannel meta"`,
+		`1700000000000000`, `"1700000000000007 1700000000000000"`, `"1 1700000000000007 40000 1700000000000000"`,
+		`"1 1 1 1 "`, `""`, `"1  1 1 1"`,
 		`[4,0,1000,1700000000000000]`, `[9,1,1,1]`, `["1",1,1,1]`, `[1,0,1,1]`, `[1,1,9223372036854775807,1]`, `null`, `[[]]`,
 	} {
 		f.Add(text)
@@ -209,12 +243,13 @@ func FuzzHoldReply(f *testing.F) {
 			}
 			require.NotZero(t, got.Status, script)
 			require.GreaterOrEqual(t, got.Left, time.Duration(0), script)
-			status, isNumber := integer(value, 0)
+			full := fields(value)
+			status, isNumber := integer(full, 0)
 			require.True(t, isNumber, script)
 			require.Equal(t, status == 1, got.Status == wire.Granted, script)
 			if got.Status == wire.Granted {
-				token, _ := integer(value, 1)
-				left, _ := integer(value, 2)
+				token, _ := integer(full, 1)
+				left, _ := integer(full, 2)
 				require.EqualValues(t, token, got.Token, script)
 				require.True(t, token >= 1 && token <= int64(fencing.MaxToken), script)
 				require.Equal(t, time.Duration(left)*time.Millisecond, got.Left, script)
@@ -223,6 +258,24 @@ func FuzzHoldReply(f *testing.F) {
 			}
 		}
 	})
+}
+
+// fields returns a reply that says less than a status and what belongs to it with what it stands for.
+func fields(value any) any {
+	const asAsked = math.MaxInt64 / 2 / int64(time.Millisecond)
+	switch reply := value.(type) {
+	case json.Number: // the server's time, which is the token
+		return []any{json.Number("1"), reply, json.Number(fmt.Sprint(asAsked)), reply}
+	case string:
+		if len(reply) > 16 && reply[16] == ' ' && reply[1] != ' ' { // a token, and the time
+			token, rest, _ := strings.Cut(reply, " ")
+			return fmt.Sprintf("1 %s %d %s", token, asAsked, rest)
+		}
+		if len(reply) > 76 && reply[1] != ' ' { // parts of fixed widths
+			return reply[:1]
+		}
+	}
+	return value
 }
 
 func TestRefreshReply(t *testing.T) {

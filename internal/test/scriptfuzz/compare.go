@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -559,6 +560,9 @@ func (p *Player) model(s step, got []any) any {
 // waitingFields is the number of fields of a reply to an acquire that waits or is refused.
 const waitingFields = 8
 
+// behind is the line of behind.lua: status, us, renewed, hold, TTL, since, details.
+var behind = regexp.MustCompile(`(?s)^([02])(\d{16})(\d{13})(\w{26})([ \d]{8})(\d{13})(.*)$`)
+
 // Renewed returns the reply of a renewal of n holds with the status of each behind the time: 1 and 3 are not in it.
 func Renewed(got []any, n int) (all []any, ok bool) {
 	if len(got) == 1 {
@@ -577,6 +581,11 @@ func Fields(reply any) (fields []any, ok bool) {
 	if !ok {
 		fields, ok = reply.([]any)
 		return fields, ok
+	}
+	if part := behind.FindStringSubmatch(line); part != nil {
+		us, hold, since, details := number(part[2]), part[4], number(part[6]), part[7]
+		left := number(part[3]) + number(part[5]) - us/1000
+		return []any{number(part[1]), int64(0), left, us, hold, left, us/1000 - since, details}, true
 	}
 	parts := strings.SplitN(line, " ", waitingFields)
 	for i, part := range parts {
