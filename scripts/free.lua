@@ -65,7 +65,7 @@ if (t or not w) and not (own or others or ARGV[5]) and (not n or readers and rea
     end
     if not lost then
       local largest = t and t > v and sub(w, 1, 16) or token
-      local free, n = largest .. hundred .. 'n', string.format('%d 0 0', (readers or 0) + 1)
+      local free, n = largest .. hundred .. 'n', readers and string.format('%d 0 0', readers + 1) or '1 0 0'
       if tw and tw ~= largest then free = largest .. hundred .. tw .. 'n' end
       local record = 'g ' .. expiryText .. ' ' .. token .. ' ' .. now .. ' ' .. details
       call('HSET', lock, 'w', free, 'n', n, id, record)

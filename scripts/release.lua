@@ -47,10 +47,12 @@ if not (ARGV[5] or leaves and ARGV[4] == '1') and (vote == '0' or string.byte(vo
     end
     return 1
   end
-  local readers = own and KEYS[2] ~= lock and not (w and #w == 64) and string.match(n or '', '^(%d+) 0 0$')
+  local alone = n == '1 0 0'
+  local readers = own and KEYS[2] ~= lock and not (w and #w == 64)
+    and (alone or string.match(n or '', '^(%d+) 0 0$'))
   if readers and string.byte(own) == 103 and string.find(own, '^r %d+ [-+]', 48) then -- 'g', and no name of an owner
     call('ZREM', lock .. ':h', id)
-    if readers == '1' then
+    if alone then
       call('HDEL', lock, id, 'n', 'c')
     else
       call('HDEL', lock, id)
