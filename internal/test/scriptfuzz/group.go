@@ -120,7 +120,10 @@ func orderOf(runs string) string {
 
 func isSet(runs string) bool { return runs == "none" || runs == "before" }
 
-func isCode(text any, code string) bool { return strings.HasPrefix(fmt.Sprint(text), code+" ") }
+func isCode(text any, code string) bool {
+	line := fmt.Sprint(text)
+	return strings.HasPrefix(line, code+" ") || strings.HasPrefix(line, code) && behind.MatchString(line)
+}
 
 func isPassed(text any) bool { return passed.MatchString(fmt.Sprint(text)) }
 
