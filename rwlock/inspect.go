@@ -16,6 +16,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/localqueue"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -236,7 +237,7 @@ func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...B
 	if ctx.Err() != nil {
 		return errs.Cause(ctx)
 	}
-	by, atOnce := engine.Breaker{Who: l.defaults.Meta, Why: reason}, slices.Contains(opts, BreakNow())
+	by, atOnce := lockerr.Breaker{Who: l.defaults.Meta, Why: reason}, slices.Contains(opts, BreakNow())
 	by.Now = atOnce || slices.Contains(opts, BreakOnceHeard())
 	err := l.engine.Admin().Break(ctx, name, hold, by, atOnce)
 	if err == engine.ErrGone {

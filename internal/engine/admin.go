@@ -14,6 +14,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -24,8 +25,8 @@ type View struct {
 	Index   int
 	Addr    string
 	Token   fencing.Token
-	Holders []Holder
-	Waiters []Waiter
+	Holders []wire.Holder
+	Waiters []wire.Waiter
 	Err     error
 	Silent  bool // the master did not answer; else it answered, if only with Err
 }
@@ -92,7 +93,7 @@ func (a Admin) Ping(ctx context.Context) (all []View, open bool) {
 		case standing.Err != nil && len(all) == 1:
 			v.Err = standing.Err
 		case standing != masterset.Standing{}:
-			v.Err = &Abstaining{standing.Abstains, standing.Err}
+			v.Err = &lockerr.Abstaining{For: standing.Abstains, Err: standing.Err}
 		}
 	}
 	return all, true
@@ -233,7 +234,7 @@ func (l *listing) step(limit time.Duration, run func(context.Context) error) err
 	defer cancel()
 	done := make(chan error, 1)
 	if l.e.registry.isClosed() || !l.e.tasks.spawn(func() { done <- run(bounded) }) {
-		return ErrClosed
+		return lockerr.ErrClosed
 	}
 	select {
 	case err := <-done:
@@ -250,11 +251,11 @@ func (l *listing) fail(m *transport.Master, addr string, err error) bool {
 		return false
 	}
 	if l.e.registry.isClosed() {
-		l.yield(Listed{Err: ErrClosed})
+		l.yield(Listed{Err: lockerr.ErrClosed})
 		return false
 	}
 	l.failures++
-	return l.yield(Listed{Err: &NodeFailure{Index: m.Index, Addr: addr, Err: m.Explain(err)}})
+	return l.yield(Listed{Err: &lockerr.NodeFailure{Index: m.Index, Addr: addr, Err: m.Explain(err)}})
 }
 
 // ofShard lists the locks of one server, step by step. A failure ends its part of the listing.
@@ -324,7 +325,7 @@ func (l *listing) show(m *transport.Master, keys []string) (silence error, more 
 			return nil, false
 		}
 		if l.ctx.Err() != nil || l.e.registry.isClosed() {
-			return cmp.Or(l.ctx.Err(), ErrClosed), true // in fail the listing ends
+			return cmp.Or(l.ctx.Err(), lockerr.ErrClosed), true // in fail the listing ends
 		}
 	}
 	return silence, true
@@ -341,7 +342,7 @@ func (l *listing) ofLocks(m *transport.Master, names []string, silence error) []
 		}
 		asked.Add(1)
 		if silence != nil || !l.e.tasks.spawn(task) {
-			views[i] = View{Index: m.Index, Addr: m.Addr(), Err: cmp.Or(silence, ErrClosed), Silent: true}
+			views[i] = View{Index: m.Index, Addr: m.Addr(), Err: cmp.Or(silence, lockerr.ErrClosed), Silent: true}
 			asked.Done()
 		}
 	}
@@ -355,7 +356,7 @@ var ErrGone = errors.New("hold is gone")
 // Break makes a hold unrenewable on every master, and returns when a quorum does not have it any more: its process has
 // given it back, or it has expired. At once, and for a waiter, that is the case at once. A quorum has to carry it out,
 // else the error is an *Error. To repeat it is harmless.
-func (a Admin) Break(ctx context.Context, name, hold string, by Breaker, atOnce bool) error {
+func (a Admin) Break(ctx context.Context, name, hold string, by wire.Breaker, atOnce bool) error {
 	for first, pause := true, breakPoll; ; first, pause = false, min(2*pause, breakPollMost) {
 		answers, err := a.breakOnAll(ctx, name, hold, by, atOnce)
 		switch {
@@ -384,7 +385,7 @@ func (a Admin) Break(ctx context.Context, name, hold string, by Breaker, atOnce 
 		case <-ctx.Done():
 			return errs.Cause(ctx)
 		case <-a.e.life.Done():
-			return ErrClosed
+			return lockerr.ErrClosed
 		}
 	}
 }
@@ -397,7 +398,7 @@ const (
 
 // breakOnAll runs the script on every master and returns the answers of at least a quorum.
 func (a Admin) breakOnAll(
-	ctx context.Context, name, id string, by Breaker, atOnce bool,
+	ctx context.Context, name, id string, by wire.Breaker, atOnce bool,
 ) (answers []wire.BreakReply, err error) {
 	e, key := a.e, a.e.keys.Of(name)
 	request := wire.Break{Hold: id, AtOnce: atOnce, Late: wire.FormatMillis(hold.Lateness), By: by}
@@ -419,12 +420,12 @@ func (a Admin) breakOnAll(
 		return a
 	})
 	if !open {
-		return nil, ErrClosed
+		return nil, lockerr.ErrClosed
 	}
-	failed := &Error{Op: OpBreak, Kind: NoQuorum, Unknown: true, Name: name, Need: e.masters.quorum()}
+	failed := &lockerr.Error{Op: lockerr.OpBreak, Unknown: true, Name: name, Need: e.masters.quorum()}
 	for i, m := range e.masters {
 		if err := all[i].err; err != nil {
-			failed.Nodes = append(failed.Nodes, failureOf(m, key, m.Explain(err)))
+			failed.Nodes = append(failed.Nodes, lockerr.OfMaster(m, key, m.Explain(err)))
 		} else {
 			answers = append(answers, all[i].reply)
 		}

@@ -27,8 +27,8 @@
 // messages, and everything that concerns rueidis), crowd (which acquisitions wait in this process for their turn to
 // ask), releases (gives holds back until the masters have confirmed it), tokens (the token floor to propose to
 // scripts), outage (which servers fail, and when each is reported next), clock (every deadline), timerqueue (every
-// timer of an engine, on one goroutine) and events (runs the user's loggers and hooks, on a goroutine that nothing
-// depends on).
+// timer of an engine, on one goroutine), events (runs the user's loggers and hooks, on a goroutine that nothing depends
+// on) and lockerr (why a call failed, and how a lease was lost).
 //
 // # Goroutines and lock order
 //

@@ -18,6 +18,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/crowd"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/outage"
 	"github.com/seed74116694/fencelock/internal/releases"
@@ -177,7 +178,7 @@ func (e *Engine) newMasterSet() *masterset.Set {
 				for _, a := range w.all() {
 					a.hold.lease.mu.Lock()
 					if a.hold.acquisition != nil {
-						a.giveUp(a.failure(InvalidMasters, cause))
+						a.giveUp(a.failure(lockerr.InvalidMasters, cause))
 					}
 					a.hold.lease.mu.Unlock()
 				}
@@ -275,9 +276,9 @@ const lateShare = 10 // a process that was late for this part of the wait for an
 // silence describes a master that has not answered since then. If this process was late meanwhile, it may not have read
 // an answer that came in time, or has asked late.
 func (e *Engine) silence(sent, now time.Duration) error {
-	silence := &NoReply{After: now - sent}
+	silence := &transport.NoReply{After: now - sent}
 	if by := e.timers.Delayed(sent, now); by > silence.After/lateShare {
-		return &ProcessLate{By: by, Silence: silence}
+		return &lockerr.ProcessLate{By: by, Silence: silence}
 	}
 	return silence
 }
@@ -334,7 +335,7 @@ func shutDown(h *driver, in ...hold.Phase) {
 	switch phase := h.life.Phase(); {
 	case !slices.Contains(in, phase):
 	case phase == hold.Asking:
-		h.acquisition.giveUp(h.acquisition.failure(Closed, ErrClosed))
+		h.acquisition.giveUp(h.acquisition.failure(lockerr.Closed, lockerr.ErrClosed))
 	default:
 		h.step(hold.Event{Kind: hold.Release, Way: hold.Together})
 	}
@@ -368,13 +369,13 @@ func (e *Engine) Stats() Stats {
 		Held: int(c.held.Load()), Waiting: int(c.waiting.Load()),
 		Acquired: c.acquired.Load(), Contended: c.contended.Load(), HandedOff: c.handedOff.Load(),
 		Adopted: c.adopted.Load(), Detached: c.detached.Load(),
-		Lost: make(map[Reason]uint64, len(reasons)), Unconfirmed: c.unconfirmed.Load(),
+		Lost: make(map[lockerr.Reason]uint64, len(lockerr.Reasons)), Unconfirmed: c.unconfirmed.Load(),
 		Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
 		EventsDropped: e.observers.relay.Dropped(),
 	}
 	f := &c.failures
 	s.Failed = Failures{f.contended.Load(), f.noQuorum.Load(), f.closed.Load(), f.refused.Load()}
-	for i, reason := range reasons {
+	for i, reason := range lockerr.Reasons {
 		s.Lost[reason] = c.losses[i].Load()
 	}
 	if s.Waiting == 0 {

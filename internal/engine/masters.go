@@ -3,6 +3,7 @@ package engine
 import (
 	"sync/atomic"
 
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
@@ -41,10 +42,10 @@ func (all masters) route(lock string) (route wire.Route) {
 
 // refusal derives what keeps a quorum from carrying out a call from the causes of the masters that did not. forGood
 // reports that so many refusals are permanent that no quorum can come about by asking again.
-func (all masters) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
+func (all masters) refusal(causes []lockerr.NodeFailure) (kind lockerr.Kind, forGood bool) {
 	conflicts, shorts, permanent := 0, 0, 0
 	for _, cause := range causes {
-		_, short := unreplicated(cause.Err)
+		_, short := lockerr.AsUnreplicated(cause.Err)
 		switch {
 		case short:
 			shorts++
@@ -56,13 +57,13 @@ func (all masters) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
 	}
 	switch spare := len(all) - all.quorum(); {
 	case conflicts+shorts+permanent <= spare:
-		return NoQuorum, false
+		return lockerr.NoQuorum, false
 	case conflicts > 0:
-		return Conflict, conflicts+permanent > spare
+		return lockerr.Conflict, conflicts+permanent > spare
 	case shorts > 0:
-		return Short, permanent > spare
+		return lockerr.Short, permanent > spare
 	default:
-		return NoQuorum, true
+		return lockerr.NoQuorum, true
 	}
 }
 
