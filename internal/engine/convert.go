@@ -477,7 +477,7 @@ func (g *giving) adopted() *lockerr.Error {
 	case hold.WasGone:
 		failed.Kind, failed.Err = lockerr.Gone, errGone
 	default:
-		kind, forGood := g.h.e.masters.refusal(causes)
+		kind, forGood := causes.Refusal(g.h.e.masters)
 		failed.Kind, failed.Unknown, failed.Nodes, failed.Err = kind, !forGood, causes, errUntaken
 	}
 	return failed

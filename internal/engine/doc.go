@@ -19,7 +19,6 @@
 //	convert.go     the second hold of a lease, in the other mode, and the exchange; a hold that its process leaves to
 //	               another one, which goes on with it
 //	events.go      the user's hooks and logger; what this process holds, waits for and has lost; counters
-//	admin.go       Admin: what the masters show of a lock, and how an operator breaks a hold; servers that evict keys
 //
 // Packages that can be read and tested alone are below it: hold (the life of one hold; begin there), ballot (decides
 // one hold from the votes of its masters), schedule (when the waiters for a lock ask a master), masterset (whether the
@@ -28,7 +27,8 @@
 // ask), releases (gives holds back until the masters have confirmed it), tokens (the token floor to propose to
 // scripts), outage (which servers fail, and when each is reported next), clock (every deadline), timerqueue (every
 // timer of an engine, on one goroutine), events (runs the user's loggers and hooks, on a goroutine that nothing depends
-// on) and lockerr (why a call failed, and how a lease was lost).
+// on), admin (what the masters show of a lock, and how an operator breaks a hold) and lockerr (why a call failed, and
+// how a lease was lost).
 //
 // # Goroutines and lock order
 //

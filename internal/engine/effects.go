@@ -302,7 +302,7 @@ func (h *driver) renewNow() {
 func (h *driver) unrenewed(f *hold.Effect) *lockerr.Error {
 	causes, _ := h.failures(f.Err).(lockerr.NodeFailures)
 	failed := &lockerr.Error{Op: lockerr.OpRenew, Name: h.name, Need: h.e.masters.quorum(), Got: f.N, Nodes: causes}
-	failed.Kind, _ = h.e.masters.refusal(causes)
+	failed.Kind, _ = causes.Refusal(h.e.masters)
 	for _, cause := range causes {
 		_, short := lockerr.AsUnreplicated(cause.Err)
 		failed.Unknown = failed.Unknown || !short && !transport.DidNotRun(cause.Err)

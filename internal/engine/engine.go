@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"iter"
 	"log/slog"
 	mathrand "math/rand/v2"
@@ -15,8 +16,10 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/admin"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/crowd"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/hold"
 	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/masterset"
@@ -73,7 +76,7 @@ type Engine struct {
 	wakeUps        atomic.Uint64      // how often all waiters of a master were made to ask
 	releases       []*releases.Queues // of each master
 	renewalOutages outage.Set         // of the servers that do not renew leases
-	evicting       evicting
+	admin          *admin.Admin
 	underWay       underWay
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
 	unawaited      atomic.Int64 // releases of WithBackgroundRelease that no quorum has answered
@@ -115,10 +118,10 @@ func New(cfg Config) *Engine {
 	for i := range e.scripts {
 		e.scripts[i].Store(newScriptSet(""))
 	}
-	e.evicting.e = e
 	e.connect()
 	e.masterSet = e.newMasterSet()
 	e.tokens = tokens.New(cfg.Clock, n, e.estimate)
+	e.admin = e.newAdmin()
 	e.world = e.holdWorld()
 	e.tasks.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
@@ -138,7 +141,7 @@ func (e *Engine) connect() {
 		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
 		Renew: func(m *transport.Master) *transport.Script { return e.scripts.of(m).renew },
 		Spawn: e.tasks.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnMoved: e.onMoved,
-		OnSubscribeFailed: e.onSubscribeFailed, OnFirstAnswer: e.evicting.ask,
+		OnSubscribeFailed: e.onSubscribeFailed, OnFirstAnswer: func(n *transport.Node) { e.admin.AskEviction(n) },
 		OnUnread: func() { e.masterSet.Recheck() },
 		OnSlowCall: func(m *transport.Master, n *transport.Node, err error) {
 			e.waiters[m.Index].report(n, err, e.cfg.NodeTimeout)
@@ -238,7 +241,32 @@ func (e *Engine) Begin() { e.masterSet.Begin() }
 
 func (e *Engine) Masters() int { return len(e.masters) }
 
-func (e *Engine) Admin() Admin { return Admin{e} }
+func (e *Engine) Admin() *admin.Admin { return e.admin }
+
+func (e *Engine) newAdmin() *admin.Admin {
+	return &admin.Admin{Config: admin.Config{
+		Masters: e.masters, MasterSet: e.masterSet, Keys: e.keys, Clock: e.clock, Timeout: e.cfg.ReleaseTimeout,
+		AskTimeout: batchTimeout, Proposal: e.tokens.Proposal, Warn: e.observers.warn, Life: e.life,
+		Closed: e.registry.isClosed, Spawn: e.tasks.spawn,
+		Scripts: func(m *transport.Master) (inspect, breaks *transport.Script) {
+			all := e.scripts.of(m)
+			return all.inspect, all.breaks
+		},
+		GoOn: func(m *transport.Master, key string, more wire.More) { e.waiters[m.Index].goOn(key, more) },
+	}}
+}
+
+// Found makes new masters a set whose first lock is granted at once, by the word of the caller: see masterset.Found. It
+// refuses masters that have any key of the prefix.
+func Found(ctx context.Context, cfg Config) error {
+	e := New(cfg)
+	defer e.Close()
+	err := e.masterSet.Found(ctx, func() error { return e.admin.InUse(ctx) })
+	if cause := errs.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return errs.Join(cause, err)
+	}
+	return err
+}
 
 // Acquire asks for a hold and, if the request's entry is Wait or Upgrade, waits until it is granted or ctx ends. On
 // success l is a live lease. On failure the error is an *Error, and anything that the masters may have granted is

@@ -375,7 +375,7 @@ func (g *giving) wasGone() *lockerr.Loss {
 // unreleased returns the error of a release that fewer masters than a quorum have confirmed.
 func (g *giving) unreleased(failures lockerr.NodeFailures, got int) *lockerr.Error {
 	h := g.h
-	kind, forGood := h.e.masters.refusal(failures)
+	kind, forGood := failures.Refusal(h.e.masters)
 	return &lockerr.Error{
 		Op: lockerr.OpRelease, Kind: kind, Unknown: !forGood, Name: h.name, Need: h.e.masters.quorum(), Got: got,
 		Nodes: failures,

@@ -3,7 +3,6 @@ package engine
 import (
 	"sync/atomic"
 
-	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 	"github.com/seed74116694/fencelock/scripts"
@@ -38,33 +37,6 @@ func (all masters) route(lock string) (route wire.Route) {
 		}
 	}
 	return route
-}
-
-// refusal derives what keeps a quorum from carrying out a call from the causes of the masters that did not. forGood
-// reports that so many refusals are permanent that no quorum can come about by asking again.
-func (all masters) refusal(causes []lockerr.NodeFailure) (kind lockerr.Kind, forGood bool) {
-	conflicts, shorts, permanent := 0, 0, 0
-	for _, cause := range causes {
-		_, short := lockerr.AsUnreplicated(cause.Err)
-		switch {
-		case short:
-			shorts++
-		case transport.Conflict(cause.Err):
-			conflicts++
-		case all[cause.Index].Permanent(cause.Err):
-			permanent++
-		}
-	}
-	switch spare := len(all) - all.quorum(); {
-	case conflicts+shorts+permanent <= spare:
-		return lockerr.NoQuorum, false
-	case conflicts > 0:
-		return lockerr.Conflict, conflicts+permanent > spare
-	case shorts > 0:
-		return lockerr.Short, permanent > spare
-	default:
-		return lockerr.NoQuorum, true
-	}
 }
 
 type scriptSets []atomic.Pointer[scriptSet]

@@ -114,6 +114,33 @@ const (
 	Gone           = Kind(ballot.LastVerdict) + 3 // an adoption, and the detached hold is not there; Err says why
 )
 
+// Refusal derives from the failures what keeps a quorum of all masters from carrying out a call. forGood reports that
+// so many refusals are permanent that no quorum can come about by asking again.
+func (f NodeFailures) Refusal(all []*transport.Master) (kind Kind, forGood bool) {
+	conflicts, shorts, permanent := 0, 0, 0
+	for _, cause := range f {
+		_, short := AsUnreplicated(cause.Err)
+		switch {
+		case short:
+			shorts++
+		case transport.Conflict(cause.Err):
+			conflicts++
+		case all[cause.Index].Permanent(cause.Err):
+			permanent++
+		}
+	}
+	switch spare := (len(all) - 1) / 2; {
+	case conflicts+shorts+permanent <= spare:
+		return NoQuorum, false
+	case conflicts > 0:
+		return Conflict, conflicts+permanent > spare
+	case shorts > 0:
+		return Short, permanent > spare
+	default:
+		return NoQuorum, true
+	}
+}
+
 // Error reports an acquisition, a renewal or a release that the masters did not confirm. A failed acquisition leaves no
 // lease. After a failed renewal the lease stands until its deadline. A release that no quorum confirmed in time
 // continues in the background until the hold must have expired, unless so many masters refuse it for good that no

@@ -59,7 +59,7 @@ var focus = []struct {
 		one + " -names 1 -forms pass" + calm, three + " -names 1 -forms pass,pass,lease,operate" + slowLinks,
 		three + " -names 2 -forms pass -long 10" + badLinks,
 	}},
-	{regexp.MustCompile(`^internal/engine/admin|^scripts/break`), []string{
+	{regexp.MustCompile(`^internal/admin/|^scripts/break`), []string{
 		one + " -names 1 -forms operate,lease,convert,pass,owner -long 20" + deaths,
 		three + " -names 1 -forms operate,lease,convert,many" + slowLinks,
 	}},
