@@ -14,7 +14,7 @@
 //	handoff.go     voter, a master as one hold sees it: what its replies and messages mean
 //	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer; how
 //	               an acquisition begins to wait, and ends without a lease
-//	giving.go      giving, a release of a hold that a caller waits for, with the count of the answers; the releases that
+//	release.go     giving, a release of a hold that a caller waits for, with the count of the answers; the releases that
 //	               no caller waits for, for package releases
 //	convert.go     the second hold of a lease, in the other mode, and the exchange; a hold that its process leaves to
 //	               another one, which goes on with it
@@ -63,10 +63,10 @@
 // released.
 //
 // Lock: Acquire, askDirectly (one post for each of several masters), transport.Master.Do, answered, step of Answered,
-// apply, granted. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
+// apply, start. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
 //
 // A hand-off becomes a lease: the listener calls onMessage, handedOff (Told if the message is from the very server with
-// the known clock; otherwise Heard, and the waiter asks), apply, granted; await returns.
+// the known clock; otherwise Heard, and the waiter asks), apply, start; await returns.
 //
 // Renewal: the timer queue calls Fire, step of Tick, apply, renew for each master; renewed reports one answer, from
 // which Kept, NotKept, End or nothing follows.

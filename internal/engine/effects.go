@@ -48,7 +48,7 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 			over = false
 			h.acquisition.restart(f.Err.(hold.Failures))
 		case hold.Start:
-			h.granted(now.Mono, f)
+			h.start(now.Mono, f)
 		case hold.Fail:
 			over = true
 			h.acquisition.fail(f)
@@ -91,8 +91,8 @@ func (h *driver) applyKeeping(f *hold.Effect) {
 	}
 }
 
-// granted begins the lease with a hold that is granted.
-func (h *driver) granted(now time.Duration, f *hold.Effect) {
+// start begins the lease with a hold that is granted.
+func (h *driver) start(now time.Duration, f *hold.Effect) {
 	a := h.acquisition
 	// The counters change before the caller learns of the grant, so that a reader that sees the lease sees it counted.
 	if a.waiting {

@@ -246,7 +246,7 @@ func isFinal(ctx context.Context, failed error) bool {
 // A single server takes nothing that would have to be given back, where it can tell. The lock of another writer is
 // refused with its holder then, and without one what is not taken for its sake.
 func (c *severalCall) ask(attempts []*acquisition) {
-	set := &transport.Set{Before: c.Requests[0].Entry != Try}
+	set := &transport.AllOrNone{Before: c.Requests[0].Entry != Try}
 	e, asked := c.e, make(chan struct{}, 1)
 	proposal, calls := e.tokens.ProposalAfter(0), make([][]transport.Call, len(e.masters))
 	for _, a := range attempts {
@@ -261,7 +261,7 @@ func (c *severalCall) ask(attempts []*acquisition) {
 		for _, f := range h.life.Step(h.now(), hold.Event{Kind: hold.Begin}, few[:0]) {
 			call := a.call(e.masters[f.Master], true)
 			if len(e.masters) == 1 {
-				call.Set = set
+				call.AllOrNone = set
 			}
 			calls[f.Master] = append(calls[f.Master], call)
 		}

@@ -54,7 +54,7 @@ type waitSet struct {
 // its request.
 func (a *acquisition) enqueue(f *hold.Effect) {
 	h, w := a.hold, a.hold.e.waiters[f.Master]
-	answer := schedule.Answer{Served: f.Served, Wake: f.At, Refused: transport.Refused(f.Err)}
+	answer := schedule.Outcome{Served: f.Served, Wake: f.At, Refused: transport.Refused(f.Err)}
 	if f.N > 0 {
 		answer.Wake = transport.Backoff(f.N)
 	}
@@ -105,7 +105,7 @@ func (a *acquisition) leave() {
 
 // add makes the acquisition one of the lock's waiters on this master, or asks about it again, after an answer to its
 // own request. It subscribes first, so that the subscription stands before the refresh that finds missed grants.
-func (w *waitSets) add(a *acquisition, answer schedule.Answer) {
+func (w *waitSets) add(a *acquisition, answer schedule.Outcome) {
 	w.m.Listen(a.hold.key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -270,7 +270,7 @@ func (s *waitSet) refresh(batch []waiter, proposal int64) {
 func (s *waitSet) answered(batch []waiter, r rueidis.RedisResult, sent clock.Instant) {
 	w := s.in
 	reply, err := wire.ReadRefresh(r, len(batch))
-	next := schedule.Answer{
+	next := schedule.Outcome{
 		Served: err == nil, Refused: transport.Refused(err), Again: reply.More == wire.MoreAdmits, Wake: reply.Left,
 	}
 	var answer ballot.Answer
