@@ -82,7 +82,7 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 		r.Owner, r.Block = h.extra.owner, h.extra.shared.block
 	}
 	if r.Block > 0 {
-		r.Seen, r.TokenInUse = h.token(), h.extra.shared.tokenInUse
+		r.Seen, r.TokenInUse = h.life.Token(), h.extra.shared.tokenInUse
 	}
 	return r, nil
 }
@@ -234,7 +234,7 @@ func (l *Lease) Detach(ctx context.Context, ttl time.Duration) (Detached, error)
 	}
 	m.until = h.life.Until()
 	d := Detached{
-		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(), Secret: m.secret,
+		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.life.Token(), Secret: m.secret,
 		Set: h.e.masterSet.ID(), Left: m.until.Mono - now.Mono,
 	}
 	h.e.counters.detached.Add(1)
@@ -274,7 +274,7 @@ func (m *mark) addTo(r *transport.Renewal, master int) *transport.Renewal {
 // standing returns on how many masters the hold stands with its mark, as far as is known, under mu.
 func (m *mark) standing() (n int) {
 	for i, on := range m.on {
-		if vote := &m.of.life.Votes()[i]; on && vote.Counts() && vote.Token == m.of.token() {
+		if vote := &m.of.life.Votes()[i]; on && vote.Counts() && vote.Token == m.of.life.Token() {
 			n++
 		}
 	}
@@ -303,7 +303,7 @@ func (m *mark) goOn(now clock.Instant) {
 		m.asked[i] = true
 		ttl := wire.FormatMillis(m.until.Mono - now.Mono)
 		renewal := &transport.Renewal{
-			Renewal: h.renewal(ttl, h.token()), Deadline: m.until,
+			Renewal: h.renewal(ttl, h.life.Token()), Deadline: m.until,
 			Done: func(bool, error, clock.Instant) {
 				h.lease.mu.Lock()
 				m.asked[i] = false

@@ -214,13 +214,10 @@ type description struct {
 	text    string
 }
 
-// token returns the token that the hold was granted with, 0 before.
-func (h *driver) token() fencing.Token { return h.life.Token() }
-
 // event describes the hold as it is now, under mu.
 func (h *driver) event() Event {
 	return Event{
-		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(),
+		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.life.Token(),
 		Since: h.e.clock.Now().Mono - h.begun, Contended: h.contended,
 	}
 }
@@ -289,7 +286,7 @@ func (h *driver) state() (s HoldState, stands bool) {
 	}
 	now := h.now()
 	s = HoldState{
-		Name: h.name, Owner: h.owner(), Hold: h.id, Meta: h.terms.Meta, Mode: h.mode, Token: h.token(),
+		Name: h.name, Owner: h.owner(), Hold: h.id, Meta: h.terms.Meta, Mode: h.mode, Token: h.life.Token(),
 		Shared: h.block() > 0, Converts: !h.isStanding(),
 	}
 	if h.life.Phase() == hold.Asking || h.provisional {

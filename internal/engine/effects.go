@@ -37,7 +37,7 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 				if f.Heir {
 					heir = h
 				}
-				floor = cmp.Or(floor, h.e.tokens.ProposalAfter(h.token())) // the same for all masters
+				floor = cmp.Or(floor, h.e.tokens.ProposalAfter(h.life.Token())) // the same for all masters
 				giveInBackground(h, f, heir, floor)
 			}
 		case hold.Wait:
@@ -116,33 +116,27 @@ func (h *driver) start(now time.Duration, f *hold.Effect) {
 }
 
 // end ends a granted hold, and with the standing hold the lease. Trust has ended before, for readers without the mutex.
-// The contexts end when the mutex is unlocked.
+// The contexts end when the mutex is unlocked, and the counters change before: a reader that sees the end sees it
+// counted.
 func (h *driver) end(lost *hold.Loss) {
-	end := lockerr.ErrReleased
-	switch {
-	case lost != nil:
-		end = h.lose(h.loss(lost))
-	case h.extra != nil:
-		h.e.observers.final(OnReleased, h, nil)
+	o, end := &h.e.observers, lockerr.ErrReleased
+	if lost != nil {
+		loss := h.loss(lost)
+		end = loss
+		switch {
+		case h.provisional:
+		case loss.Reason == lockerr.Expired: // as planned
+			h.e.counters.lost(loss.Reason)
+			o.final(OnExpired, h, nil)
+		default:
+			o.lost(h, loss)
+			o.final(OnLost, h, loss)
+		}
+	} else if h.extra != nil {
+		o.final(OnReleased, h, nil)
 	}
 	h.e.counters.held.Add(-1)
 	h.done().fire(end, &h.lease.mu)
-}
-
-// lose reports the end of the hold without its holder's wish.
-func (h *driver) lose(loss *lockerr.Loss) error {
-	if h.provisional {
-		return loss
-	}
-	h.e.counters.lost(loss.Reason)      // first, so that a reader that sees the end sees it counted
-	if loss.Reason == lockerr.Expired { // an end as planned
-		h.e.observers.final(OnExpired, h, nil)
-		return loss
-	}
-	h.e.losses.add(h, loss)
-	h.e.observers.warnOfLoss(h, loss)
-	h.e.observers.final(OnLost, h, loss)
-	return loss
 }
 
 // loss describes the end of the hold.
@@ -152,7 +146,7 @@ func (h *driver) loss(lost *hold.Loss) *lockerr.Loss {
 		Err: h.failures(lost.Err),
 	}
 	if loss.Token == 0 {
-		if loss.Token = h.token(); h.extra != nil {
+		if loss.Token = h.life.Token(); h.extra != nil {
 			loss.Token = h.extra.shared.inUse(loss.Token)
 		}
 	}

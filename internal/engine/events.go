@@ -127,7 +127,10 @@ func (o *observers) final(what What, h *driver, err error) {
 	}
 }
 
-func (o *observers) warnOfLoss(h *driver, loss *lockerr.Loss) {
+// lost counts, keeps and logs a loss, under the mu of its hold.
+func (o *observers) lost(h *driver, loss *lockerr.Loss) {
+	h.e.counters.lost(loss.Reason)
+	h.e.losses.add(h, loss)
 	attributes := []slog.Attr{
 		slog.String("lock", h.name), slog.String("hold", h.id), slog.Uint64("token", uint64(loss.Token)),
 		slog.String("reason", string(loss.Reason)),
@@ -157,7 +160,7 @@ func (o *observers) warnOfRelease(h *driver, failed *lockerr.Error) {
 		message = "release refused, the hold ends with its TTL"
 	}
 	o.warn(message,
-		slog.String("lock", h.name), slog.Uint64("token", uint64(h.token())), slog.Any("error", failed))
+		slog.String("lock", h.name), slog.Uint64("token", uint64(h.life.Token())), slog.Any("error", failed))
 }
 
 // HoldState shows one hold of this process at one moment.

@@ -85,7 +85,7 @@ func (l *Lease) Hold() string {
 func (l *Lease) Token() fencing.Token {
 	h := l.lock()
 	defer l.mu.Unlock()
-	return h.token()
+	return h.life.Token()
 }
 
 // MaxWait returns the limit of a wait under the lease's terms, 0 for none.
@@ -292,9 +292,9 @@ func (l *Lease) Block() (first, last fencing.Token) {
 	h := l.lock()
 	defer l.mu.Unlock()
 	if h.extra == nil {
-		return h.token(), h.token()
+		return h.life.Token(), h.life.Token()
 	}
-	return h.extra.shared.first, h.token()
+	return h.extra.shared.first, h.life.Token()
 }
 
 // OnContended calls f once when the lease is contended, at once if it already is. f must not block. It is for a lease

@@ -111,7 +111,7 @@ func giveBack(ctx context.Context, bounded bool, h, heir *driver, releases []hol
 		if !returned {
 			h.lease.mu.Lock()
 			for i := range releases {
-				giveInBackground(h, &releases[i], heir, e.tokens.ProposalAfter(h.token()))
+				giveInBackground(h, &releases[i], heir, e.tokens.ProposalAfter(h.life.Token()))
 			}
 			h.lease.mu.Unlock()
 		}
@@ -194,7 +194,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 func (g *giving) calls(releases []hold.Effect, calls postings) postings {
 	h := g.h
 	e, lock := h.e, h.key
-	keys, now, floor := e.keys.ForCall(nil, lock), e.clock.Now(), e.tokens.ProposalAfter(h.token())
+	keys, now, floor := e.keys.ForCall(nil, lock), e.clock.Now(), e.tokens.ProposalAfter(h.life.Token())
 	var args []string // mostly the same for all masters
 	var last *part
 	for i := range releases {
@@ -326,9 +326,7 @@ func (g *giving) report(err error) {
 	defer h.lease.mu.Unlock()
 	switch err := err.(type) {
 	case *lockerr.Loss:
-		h.e.counters.lost(err.Reason)
-		h.e.losses.add(h, err)
-		h.e.observers.warnOfLoss(h, err)
+		h.e.observers.lost(h, err)
 	case *lockerr.Error:
 		h.e.observers.warnOfRelease(h, err)
 	default:
@@ -369,7 +367,7 @@ func (g *giving) verdict() error {
 // wasGone returns the loss of a hold that was gone when its release arrived: the caller that relied on it has to know.
 func (g *giving) wasGone() *lockerr.Loss {
 	h := g.h
-	return &lockerr.Loss{Name: h.name, Token: h.token(), Reason: lockerr.Taken}
+	return &lockerr.Loss{Name: h.name, Token: h.life.Token(), Reason: lockerr.Taken}
 }
 
 // unreleased returns the error of a release that fewer masters than a quorum have confirmed.
