@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
-	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/transport"
 )
 
@@ -250,7 +250,7 @@ func (e *NodeError) Unwrap() error { return e.Err }
 // release timeout, what ctx left, or for Dial the timeout of the dialer. It never matches the end of a context.
 type NoReplyError struct{ After time.Duration }
 
-func (e *NoReplyError) Error() string { return (*engine.NoReply)(e).Error() }
+func (e *NoReplyError) Error() string { return (*lockerr.NoReply)(e).Error() }
 
 // ReplicasError is the cause of a master that has granted a lock or renewed a lease, and whose replicas did not confirm
 // this in time.
@@ -261,7 +261,7 @@ type ReplicasError struct {
 }
 
 func (e *ReplicasError) Error() string {
-	return (&engine.Unreplicated{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}).Error()
+	return (&lockerr.Unreplicated{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}).Error()
 }
 
 func (e *ReplicasError) Is(target error) bool { return target == ErrReplicas }
@@ -279,43 +279,43 @@ type AbstainError struct {
 
 func (e *AbstainError) Unwrap() error { return e.Err }
 
-func (e *AbstainError) Error() string { return (*engine.Abstaining)(e).Error() }
+func (e *AbstainError) Error() string { return (*lockerr.Abstaining)(e).Error() }
 
 // convertError converts the engine's errors into errors of this package. No other function does. The engine's errors
 // describe the event; the errors of this package describe what it means to the caller: the holder of the lock, or the
 // masters that did not answer. Any other error is returned unchanged.
 func convertError(err error) error {
 	switch e := err.(type) {
-	case *engine.Error:
+	case *lockerr.Error:
 		return callError(e)
-	case *engine.Loss:
+	case *lockerr.Loss:
 		return &LostError{
 			Name: e.Name, Token: e.Token, Reason: Reason(e.Reason), Limit: e.Limit, Err: convertError(e.Err),
 			handOff: e.HandOff,
 		}
-	case engine.NodeFailures:
+	case lockerr.NodeFailures:
 		return errs.Join(asErrors(nodeErrors(e))...)
-	case *engine.NodeFailure:
+	case *lockerr.NodeFailure:
 		return &NodeError{Index: e.Index, Addr: e.Addr, Err: convertError(e.Err)}
-	case *engine.NoReply:
+	case *lockerr.NoReply:
 		return (*NoReplyError)(e)
-	case *engine.ProcessLate:
+	case *lockerr.ProcessLate:
 		return fmt.Errorf("%w; %s", convertError(e.Silence), e.Lateness())
-	case *engine.NotSent:
+	case *lockerr.NotSent:
 		if e.Final {
 			return convertError(e.Cause)
 		}
 		return fmt.Errorf("not retried yet: %w", convertError(e.Cause))
-	case *engine.Advised:
-		return &engine.Advised{Refusal: convertError(e.Refusal), Advice: e.Advice}
-	case *engine.Unreplicated:
+	case *lockerr.Advised:
+		return &lockerr.Advised{Refusal: convertError(e.Refusal), Advice: e.Advice}
+	case *lockerr.Unreplicated:
 		return &ReplicasError{Need: e.Need, Got: e.Got, After: e.After, Err: e.Err}
-	case *engine.Breaker:
+	case *lockerr.Breaker:
 		return &BrokenError{By: e.Who, Why: e.Why, Now: e.Now}
-	case *engine.Abstaining:
+	case *lockerr.Abstaining:
 		return (*AbstainError)(e)
 	}
-	if errors.Is(err, engine.ErrClosed) {
+	if errors.Is(err, lockerr.ErrClosed) {
 		return ErrClosed
 	}
 	return err
@@ -323,33 +323,33 @@ func convertError(err error) error {
 
 // callError converts the error of an acquisition, a renewal or a release. Each kind matches one sentinel error. A held
 // lock is no fault, and the caller tries again later. Masters that do not answer are a case for their operator.
-func callError(e *engine.Error) error {
+func callError(e *lockerr.Error) error {
 	switch e.Kind {
-	case engine.Contended:
+	case lockerr.Contended:
 		return acquireError(e)
-	case engine.Undecided:
+	case lockerr.Undecided:
 		return fmt.Errorf("rwlock: lock %q: renewal not confirmed: %w", e.Name, e.Err)
-	case engine.Absent:
+	case lockerr.Absent:
 		return &LostError{Name: e.Name, Token: e.Claimed, Reason: ReasonGone}
-	case engine.Rival:
+	case lockerr.Rival:
 		return fmt.Errorf("%w: another reader of lock %q is upgrading already", ErrUpgrade, e.Name)
-	case engine.OnlyReads:
+	case lockerr.OnlyReads:
 		return fmt.Errorf("%w: lock %q is held for reading by the same owner", ErrUpgrade, e.Name)
-	case engine.Gone:
-		if by, broken := e.Err.(*engine.Breaker); broken {
+	case lockerr.Gone:
+		if by, broken := e.Err.(*lockerr.Breaker); broken {
 			return &TicketError{Name: e.Name, Reason: "its hold was broken", Err: convertError(by)}
 		}
 		return &TicketError{Name: e.Name, Reason: e.Err.Error()}
-	case engine.Closed:
+	case lockerr.Closed:
 		return fmt.Errorf("%w: lock %q", ErrClosed, e.Name)
-	case engine.InvalidMasters:
+	case lockerr.InvalidMasters:
 		return &OptionError{Option: "masters", Value: e.Need*2 - 1, Rule: e.Err.Error()}
 	default:
 		return quorumError(e)
 	}
 }
 
-func acquireError(e *engine.Error) error {
+func acquireError(e *lockerr.Error) error {
 	return &AcquireError{
 		Name: e.Name, Mode: e.Mode, Attempts: e.Attempts, Waited: e.Waited, Holder: (*Holder)(e.Holder),
 		Err: waitEnd(e.Err), unknown: e.Unknown, own: e.Own,
@@ -373,20 +373,20 @@ var (
 
 // quorumError separates a release that has no answer and continues from a release that the masters refuse for good. In
 // both cases the lock is free by the TTL at the latest. In the second case no further release is sent.
-func quorumError(e *engine.Error) error {
+func quorumError(e *lockerr.Error) error {
 	quorum := &QuorumError{
 		Name: e.Name, Need: e.Need, Got: e.Got, Nodes: nodeErrors(e.Nodes), Err: waitEnd(e.Err), unknown: e.Unknown,
 	}
 	switch e.Kind {
-	case engine.Conflict:
+	case lockerr.Conflict:
 		quorum.cause = ErrConflict
-	case engine.Short:
+	case lockerr.Short:
 		quorum.cause = ErrReplicas
 	}
 	switch {
-	case e.Op == engine.OpRenew:
+	case e.Op == lockerr.OpRenew:
 		quorum.Err = errUnrenewed
-	case e.Op == engine.OpAcquire || e.Op == engine.OpBreak || e.Op == engine.OpAdopt || e.Kind == engine.Conflict:
+	case e.Op == lockerr.OpAcquire || e.Op == lockerr.OpBreak || e.Op == lockerr.OpAdopt || e.Kind == lockerr.Conflict:
 	case e.Unknown:
 		quorum.Err = errPending
 	default:
@@ -396,7 +396,7 @@ func quorumError(e *engine.Error) error {
 }
 
 // nodeErrors returns each master's own cause, which a caller finds with errors.As.
-func nodeErrors(nodes []engine.NodeFailure) []NodeError {
+func nodeErrors(nodes []lockerr.NodeFailure) []NodeError {
 	all := make([]NodeError, 0, len(nodes))
 	for _, n := range nodes {
 		all = append(all, NodeError{Index: n.Index, Addr: n.Addr, Err: convertError(n.Err)})

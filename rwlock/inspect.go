@@ -13,9 +13,11 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/admin"
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/localqueue"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -113,7 +115,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (State, error) {
 }
 
 // state combines the views of the masters.
-func (l *Locker) state(ctx context.Context, name string, views []engine.View) (State, error) {
+func (l *Locker) state(ctx context.Context, name string, views []admin.View) (State, error) {
 	s := State{Name: name}
 	failed := &QuorumError{Name: name, Need: len(views)/2 + 1, Err: ctx.Err()}
 	holders, waiters := newPoll[Holder](failed.Need), newPoll[Waiter](failed.Need)
@@ -236,10 +238,10 @@ func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...B
 	if ctx.Err() != nil {
 		return errs.Cause(ctx)
 	}
-	by, atOnce := engine.Breaker{Who: l.defaults.Meta, Why: reason}, slices.Contains(opts, BreakNow())
+	by, atOnce := lockerr.Breaker{Who: l.defaults.Meta, Why: reason}, slices.Contains(opts, BreakNow())
 	by.Now = atOnce || slices.Contains(opts, BreakOnceHeard())
 	err := l.engine.Admin().Break(ctx, name, hold, by, atOnce)
-	if err == engine.ErrGone {
+	if err == admin.ErrGone {
 		return fmt.Errorf("%w: hold %s of lock %q", ErrNotHeld, hold, name)
 	}
 	return convertError(err)
@@ -247,7 +249,7 @@ func (l *Locker) Break(ctx context.Context, name, hold, reason string, opts ...B
 
 // masterState returns one master's own view, without regard to the other masters: a search for a fault needs the
 // differences.
-func masterState(v engine.View) MasterState {
+func masterState(v admin.View) MasterState {
 	m := MasterState{Index: v.Index, Addr: v.Addr, Token: v.Token, Err: convertError(v.Err)}
 	for _, h := range v.Holders {
 		m.Holders = append(m.Holders, Holder(h))

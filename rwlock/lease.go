@@ -12,6 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
 
@@ -258,7 +259,7 @@ func (l *Lease) convertError(err error) error {
 	switch err {
 	case nil:
 		return nil
-	case engine.ErrReleased:
+	case lockerr.ErrReleased:
 		return &releasedError{l.Name()}
 	default:
 		return convertError(err)

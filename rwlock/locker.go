@@ -12,6 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/owners"
 	"github.com/seed74116694/fencelock/internal/settings"
 )
@@ -434,10 +435,10 @@ func (l *Locker) Stats() Stats {
 		Detached: s.Detached,
 		Failed:   FailedStats(s.Failed),
 		Lost: LostStats{
-			Gone: s.Lost[engine.Taken], NotRenewed: s.Lost[engine.Unreachable], Paused: s.Lost[engine.Paused],
-			MaxHold: s.Lost[engine.MaxHold], Broken: s.Lost[engine.Broken],
+			Gone: s.Lost[lockerr.Taken], NotRenewed: s.Lost[lockerr.Unreachable], Paused: s.Lost[lockerr.Paused],
+			MaxHold: s.Lost[lockerr.MaxHold], Broken: s.Lost[lockerr.Broken],
 		},
-		Expired: s.Lost[engine.Expired], Unconfirmed: s.Unconfirmed,
+		Expired: s.Lost[lockerr.Expired], Unconfirmed: s.Unconfirmed,
 		Renewed: s.Renewed, RenewFailed: s.RenewFailed, EventsDropped: s.EventsDropped,
 	}
 }

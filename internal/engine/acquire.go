@@ -13,6 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/crowd"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/tokens"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -23,31 +24,31 @@ import (
 type acquisition struct {
 	hold     *driver
 	entry    Entry
-	converts string        // the hold that is converted to this one, or ""
-	adopts   wire.Adoption // of that hold, if another process has detached it
-	claimed  fencing.Token // of the hold that a Join is for, or 0
-	began    time.Duration // the time in the ids of its holds: the start of the first attempt; see tokens.Floor.Ahead
-	route    wire.Route    // how messages about the hold reach this process
-	detail   string        // what a master stores of the hold unchanged
-	made     string        // the request for the first of its holds, if that is like the last one
-	proposal int64         // the token floor for the requests of the current hold
-	seen     fencing.Token // largest token of the lock that a shared hold, or the adopted one, has had; 0 for others
-	posted   *posted       // what the posted requests for the current hold have in common; nil before the first
-	sent     int           // requests
-	former   string        // the last of those holds, or ""
-	errs     []error       // of each master, from the former hold
-	holder   *Holder       // a holder in the way of the current hold, as last seen; never the former hold
-	behind   uint64        // a bit for each master: its request left while this process gave back a hold there
-	unsent   bool          // the request to a single master has not left; of the goroutine that asks
-	waiting  bool          // in the count of waiters
-	queued   bool          // in wait sets
-	crowded  bool          // as many asked before it as one lock may have
-	alone    bool          // travels in no group
-	seat     *seat         // in the crowd for its lock; nil if it is not counted
-	wakeUps  uint64        // count of the engine before the first request
-	ready    chan struct{} // closed at the end; made by the waiter
-	asked    chan struct{} // signals to the waiter that several masters are asked again
-	failed   *Error        // why it ended without a lease
+	converts string         // the hold that is converted to this one, or ""
+	adopts   wire.Adoption  // of that hold, if another process has detached it
+	claimed  fencing.Token  // of the hold that a Join is for, or 0
+	began    time.Duration  // the time in the ids of its holds: the start of the first attempt; see tokens.Floor.Ahead
+	route    wire.Route     // how messages about the hold reach this process
+	detail   string         // what a master stores of the hold unchanged
+	made     string         // the request for the first of its holds, if that is like the last one
+	proposal int64          // the token floor for the requests of the current hold
+	seen     fencing.Token  // largest token of the lock that a shared hold, or the adopted one, has had; 0 for others
+	posted   *posted        // what the posted requests for the current hold have in common; nil before the first
+	sent     int            // requests
+	former   string         // the last of those holds, or ""
+	errs     []error        // of each master, from the former hold
+	holder   *wire.Holder   // a holder in the way of the current hold, as last seen; never the former hold
+	behind   uint64         // a bit for each master: its request left while this process gave back a hold there
+	unsent   bool           // the request to a single master has not left; of the goroutine that asks
+	waiting  bool           // in the count of waiters
+	queued   bool           // in wait sets
+	crowded  bool           // as many asked before it as one lock may have
+	alone    bool           // travels in no group
+	seat     *seat          // in the crowd for its lock; nil if it is not counted
+	wakeUps  uint64         // count of the engine before the first request
+	ready    chan struct{}  // closed at the end; made by the waiter
+	asked    chan struct{}  // signals to the waiter that several masters are asked again
+	failed   *lockerr.Error // why it ended without a lease
 }
 
 // newAcquisition fills in a hold for a request and prepares the first attempt. The hold is the first one of a lease, or
@@ -85,13 +86,13 @@ func newAcquisition(ctx context.Context, e *Engine, h *driver, r Request) *acqui
 
 // admit registers the hold, which is complete: from then on messages and Close find it. It fails where ctx has ended,
 // the masters are no usable set, or the engine is closed.
-func (a *acquisition) admit(ctx context.Context) *Error {
+func (a *acquisition) admit(ctx context.Context) *lockerr.Error {
 	e := a.hold.e
 	if ctx.Err() != nil {
-		return a.refuse(Contended, errs.Cause(ctx))
+		return a.refuse(lockerr.Contended, errs.Cause(ctx))
 	}
 	if err := e.masterSet.Check(ctx); err != nil {
-		return a.refuse(InvalidMasters, err)
+		return a.refuse(lockerr.InvalidMasters, err)
 	}
 	if len(e.masters) > 1 { // one master queues by arrival
 		if ahead := e.tokens.Ahead(); ahead != 0 { // only now are the clocks known to a new process
@@ -100,7 +101,7 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 		}
 	}
 	if !e.registry.add(a.hold) {
-		return a.refuse(Closed, ErrClosed)
+		return a.refuse(lockerr.Closed, lockerr.ErrClosed)
 	}
 	if a.entry == Wait {
 		a.crowded = e.crowds.Asking.Add(1) > crowd.Near
@@ -111,7 +112,7 @@ func (a *acquisition) admit(ctx context.Context) *Error {
 }
 
 // refuse returns the failure of an acquisition before its first request: the masters have nothing to release.
-func (a *acquisition) refuse(kind Kind, cause error) *Error {
+func (a *acquisition) refuse(kind lockerr.Kind, cause error) *lockerr.Error {
 	f := a.failure(kind, cause)
 	a.report(f)
 	return f
@@ -408,7 +409,7 @@ func (a *acquisition) restart(errs hold.Failures) {
 	for i, err := range errs {
 		if ahead, is := err.(*hold.CounterAhead); is {
 			by := time.Duration(ahead.By)*time.Microsecond + tokens.AllowedLead
-			errs[i] = &CounterAhead{By: by.Round(time.Second)}
+			errs[i] = &lockerr.CounterAhead{By: by.Round(time.Second)}
 		}
 	}
 	a.former, a.holder = h.id, nil
@@ -419,7 +420,7 @@ func (a *acquisition) restart(errs hold.Failures) {
 	h.id = newULID(a.began)
 	a.describe()
 	if !h.e.registry.add(h) {
-		a.giveUp(a.failure(Closed, ErrClosed))
+		a.giveUp(a.failure(lockerr.Closed, lockerr.ErrClosed))
 		return
 	}
 	a.proposal = h.e.tokens.ProposalAfter(a.seen)

@@ -13,6 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/releases"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -51,8 +52,8 @@ func (l *Lease) Convert(
 		if end := l.Err(); end != nil {
 			return end
 		}
-		if f, failed := err.(*Error); failed && f.contradicts(mode) {
-			if loss, lost := l.Renew(ctx).(*Loss); lost {
+		if f, failed := err.(*lockerr.Error); failed && contradicts(f, mode) {
+			if loss, lost := l.Renew(ctx).(*lockerr.Loss); lost {
 				return loss
 			}
 		}
@@ -81,7 +82,7 @@ func (l *Lease) conversion(mode fencing.Mode) (r Request, err error) {
 		r.Owner, r.Block = h.extra.owner, h.extra.shared.block
 	}
 	if r.Block > 0 {
-		r.Seen, r.TokenInUse = h.token(), h.extra.shared.tokenInUse
+		r.Seen, r.TokenInUse = h.life.Token(), h.extra.shared.tokenInUse
 	}
 	return r, nil
 }
@@ -111,29 +112,29 @@ func (c converting) keepUntil(
 
 // contradicts reports whether the hold that refused a conversion to this mode excludes the hold of the lease. A reader
 // wants to write, say, and another process is the writer: then the lease itself may be gone, and the masters are asked.
-func (e *Error) contradicts(mode fencing.Mode) bool {
-	refused := e.Kind == Contended && e.Err == nil
-	return refused && (mode == fencing.Read || e.Holder != nil && e.Holder.Mode == fencing.Write)
+func contradicts(refusal *lockerr.Error, mode fencing.Mode) bool {
+	refused := refusal.Kind == lockerr.Contended && refusal.Err == nil
+	return refused && (mode == fencing.Read || refusal.Holder != nil && refusal.Holder.Mode == fencing.Write)
 }
 
 // untaken returns the failure of a conversion whose second hold has ended before the exchange, under mu: lost, or by
 // Close, which ends the lease too. It does not match the loss of that hold, because the lease keeps its standing hold.
-func (c converting) untaken() *Error {
+func (c converting) untaken() *lockerr.Error {
 	h := c.into
-	f := &Error{Op: OpAcquire, Kind: Closed, Name: h.name, Mode: h.mode, Need: h.e.masters.quorum(), Err: ErrClosed}
-	loss, lost := h.done().err().(*Loss)
+	f := h.closed()
+	loss, lost := h.done().err().(*lockerr.Loss)
 	if !lost {
 		return f
 	}
-	f.Kind = Contended
-	if loss.Reason == Broken {
+	f.Kind = lockerr.Contended
+	if loss.Reason == lockerr.Broken {
 		f.Err = loss.Err
 		return f
 	}
 	f.Err = fmt.Errorf("the %s hold was granted and lost before the conversion ended: %s", h.mode, loss.Reason)
-	if loss.Reason == Unreachable {
-		nodes, _ := loss.Err.(NodeFailures)
-		f.Kind, f.Nodes, f.Got = NoQuorum, nodes, min(len(h.e.masters)-len(nodes), f.Need-1)
+	if loss.Reason == lockerr.Unreachable {
+		nodes, _ := loss.Err.(lockerr.NodeFailures)
+		f.Kind, f.Nodes, f.Got = lockerr.NoQuorum, nodes, min(len(h.e.masters)-len(nodes), f.Need-1)
 	}
 	return f
 }
@@ -167,7 +168,7 @@ func (c converting) exchange(ctx context.Context) error {
 	from.replaced = true
 	from.endRound(errReplaced)
 	l.mu.Unlock()
-	_, gone := giveBack(ctx, true, from, into, releases, awaited).(*Loss)
+	_, gone := giveBack(ctx, true, from, into, releases, awaited).(*lockerr.Loss)
 	h := l.lock()
 	defer l.mu.Unlock()
 	switch {
@@ -233,7 +234,7 @@ func (l *Lease) Detach(ctx context.Context, ttl time.Duration) (Detached, error)
 	}
 	m.until = h.life.Until()
 	d := Detached{
-		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(), Secret: m.secret,
+		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.life.Token(), Secret: m.secret,
 		Set: h.e.masterSet.ID(), Left: m.until.Mono - now.Mono,
 	}
 	h.e.counters.detached.Add(1)
@@ -262,7 +263,7 @@ func (m *mark) addTo(r *transport.Renewal, master int) *transport.Renewal {
 	r.Kind += "#" + m.hash
 	r.Done = func(renewed bool, err error, sent clock.Instant) {
 		m.of.lease.mu.Lock()
-		_, broken := err.(*Breaker)
+		_, broken := err.(*wire.Breaker)
 		m.on[master] = m.on[master] || err == nil || broken
 		m.of.lease.mu.Unlock()
 		done(renewed, err, sent)
@@ -273,7 +274,7 @@ func (m *mark) addTo(r *transport.Renewal, master int) *transport.Renewal {
 // standing returns on how many masters the hold stands with its mark, as far as is known, under mu.
 func (m *mark) standing() (n int) {
 	for i, on := range m.on {
-		if vote := &m.of.life.Votes()[i]; on && vote.Counts() && vote.Token == m.of.token() {
+		if vote := &m.of.life.Votes()[i]; on && vote.Counts() && vote.Token == m.of.life.Token() {
 			n++
 		}
 	}
@@ -302,7 +303,7 @@ func (m *mark) goOn(now clock.Instant) {
 		m.asked[i] = true
 		ttl := wire.FormatMillis(m.until.Mono - now.Mono)
 		renewal := &transport.Renewal{
-			Renewal: h.renewal(ttl, h.token()), Deadline: m.until,
+			Renewal: h.renewal(ttl, h.life.Token()), Deadline: m.until,
 			Done: func(bool, error, clock.Instant) {
 				h.lease.mu.Lock()
 				m.asked[i] = false
@@ -356,10 +357,10 @@ var (
 // adopt returns nil if the lease is a caller's lease now.
 func (a *adoption) adopt(ctx context.Context) error {
 	if ctx.Err() == nil && a.isForeign(ctx) {
-		return a.fail(&Error{Kind: Gone, Err: errOtherSet})
+		return a.fail(&lockerr.Error{Kind: lockerr.Gone, Err: errOtherSet})
 	}
 	if err := a.run(ctx); err != nil {
-		return a.ungranted(err.(*Error))
+		return a.ungranted(err.(*lockerr.Error))
 	}
 	l, kept := a.hold.lease, false
 	defer func() { // also if a method of ctx panics
@@ -368,7 +369,7 @@ func (a *adoption) adopt(ctx context.Context) error {
 		}
 	}()
 	if ctx.Err() != nil { // before the detached hold is released, so that it can be adopted again
-		return a.fail(&Error{Kind: Contended, Err: errs.Cause(ctx)})
+		return a.fail(&lockerr.Error{Kind: lockerr.Contended, Err: errs.Cause(ctx)})
 	}
 	if err := a.takeOver(ctx); err != nil {
 		return err
@@ -391,29 +392,29 @@ func (a *adoption) isForeign(ctx context.Context) bool {
 }
 
 // fail completes the failure of an adoption.
-func (a *adoption) fail(f *Error) *Error {
-	f.Op, f.Name, f.Mode, f.Need = OpAdopt, a.hold.name, a.hold.mode, a.hold.e.masters.quorum()
+func (a *adoption) fail(f *lockerr.Error) *lockerr.Error {
+	f.Op, f.Name, f.Mode, f.Need = lockerr.OpAdopt, a.hold.name, a.hold.mode, a.hold.e.masters.quorum()
 	return f
 }
 
 // ungranted returns the failure of an adoption that no quorum has granted. It is final if so many masters lack the
 // detached hold that no quorum has it. A master that has granted another adoption may grant this one later.
-func (a *adoption) ungranted(f *Error) *Error {
-	if by, broken := f.Err.(*Breaker); broken {
-		f.Kind, f.Err = Gone, by
+func (a *adoption) ungranted(f *lockerr.Error) *lockerr.Error {
+	if by, broken := f.Err.(*wire.Breaker); broken {
+		f.Kind, f.Err = lockerr.Gone, by
 	}
 	a.hold.lease.mu.Lock()
 	defer a.hold.lease.mu.Unlock()
 	rivals, gone := a.hold.life.Votes().Unadopted()
 	f.Got -= rivals + gone
 	switch {
-	case f.Kind != Contended || f.Err != nil:
+	case f.Kind != lockerr.Contended || f.Err != nil:
 	case gone > len(a.hold.e.masters)-f.Need:
-		f.Kind, f.Err = Gone, errGone
+		f.Kind, f.Err = lockerr.Gone, errGone
 	case rivals > 0:
 		f.Err = errRival
 	default:
-		f.Kind = NoQuorum
+		f.Kind = lockerr.NoQuorum
 	}
 	return a.fail(f)
 }
@@ -449,7 +450,7 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	if failed == nil {
 		return nil
 	}
-	if failed.Kind != Gone && ctx.Err() != nil {
+	if failed.Kind != lockerr.Gone && ctx.Err() != nil {
 		failed.Err = errs.Cause(ctx)
 	}
 	return a.fail(failed)
@@ -457,11 +458,11 @@ func (a *adoption) takeOver(ctx context.Context) error {
 
 // adopted returns nil if a quorum had the detached hold until now. A release without an answer may still run. One that
 // failed is repeated only if the adoption succeeds: otherwise another process may adopt the hold.
-func (g *giving) adopted() *Error {
+func (g *giving) adopted() *lockerr.Error {
 	g.mu.Lock()
 	found, causes := g.answers.Found(), g.causes()
 	had, _ := g.answers.Had()
-	failed := &Error{Got: had}
+	failed := &lockerr.Error{Got: had}
 	var again []func()
 	if g.taken = found == hold.Shown; g.taken {
 		again, g.postponed = g.postponed, nil
@@ -474,9 +475,9 @@ func (g *giving) adopted() *Error {
 		}
 		return nil
 	case hold.WasGone:
-		failed.Kind, failed.Err = Gone, errGone
+		failed.Kind, failed.Err = lockerr.Gone, errGone
 	default:
-		kind, forGood := g.h.e.masters.refusal(causes)
+		kind, forGood := causes.Refusal(g.h.e.masters)
 		failed.Kind, failed.Unknown, failed.Nodes, failed.Err = kind, !forGood, causes, errUntaken
 	}
 	return failed

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/engine"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
@@ -92,7 +93,7 @@ func convertStandingStill(t *testing.T, stopped bool) {
 	go func() { converted <- l.Convert(t.Context(), fencing.Write, engine.Upgrade, nil) }()
 	synctest.Wait()
 	require.NoError(t, beside.Release(t.Context()))
-	var failure *engine.Error
+	var failure *lockerr.Error
 	require.ErrorAs(t, <-converted, &failure)
 	require.EqualError(t, failure.Err, "the write hold was granted and lost before the conversion ended: paused")
 	require.True(t, stoodStill.Load())
@@ -128,7 +129,7 @@ func TestStandingStillBetweenTwoReadings(t *testing.T) {
 		succeeded := 0
 		for at := 1; at <= last; at++ {
 			inBubble(t, fmt.Sprint(c.name, " at reading ", at), func(t *testing.T) {
-				var ended *engine.Loss
+				var ended *lockerr.Loss
 				stats, err := standingStill(t, ttl, at, c.pause, c.call)
 				lost := uint64(0)
 				for _, n := range stats.Lost {
@@ -195,12 +196,12 @@ func convertUntilMaxHold(t *testing.T, alone func(context.Context) error) {
 			<-ctx.Done()
 			return alone(ctx)
 		})
-		var loss *engine.Loss
+		var loss *lockerr.Loss
 		require.ErrorAs(t, err, &loss)
-		require.Equal(t, engine.MaxHold, loss.Reason)
+		require.Equal(t, lockerr.MaxHold, loss.Reason)
 		require.Equal(t, limit, time.Since(began))
 		synctest.Wait()
-		require.Equal(t, uint64(1), e.Stats().Lost[engine.MaxHold])
+		require.Equal(t, uint64(1), e.Stats().Lost[lockerr.MaxHold])
 		require.Zero(t, e.Registered())
 	})
 }

@@ -14,12 +14,11 @@
 //	handoff.go     voter, a master as one hold sees it: what its replies and messages mean
 //	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer; how
 //	               an acquisition begins to wait, and ends without a lease
-//	giving.go      giving, a release of a hold that a caller waits for, with the count of the answers; the releases that
+//	release.go     giving, a release of a hold that a caller waits for, with the count of the answers; the releases that
 //	               no caller waits for, for package releases
 //	convert.go     the second hold of a lease, in the other mode, and the exchange; a hold that its process leaves to
 //	               another one, which goes on with it
 //	events.go      the user's hooks and logger; what this process holds, waits for and has lost; counters
-//	admin.go       Admin: what the masters show of a lock, and how an operator breaks a hold; servers that evict keys
 //
 // Packages that can be read and tested alone are below it: hold (the life of one hold; begin there), ballot (decides
 // one hold from the votes of its masters), schedule (when the waiters for a lock ask a master), masterset (whether the
@@ -27,8 +26,9 @@
 // messages, and everything that concerns rueidis), crowd (which acquisitions wait in this process for their turn to
 // ask), releases (gives holds back until the masters have confirmed it), tokens (the token floor to propose to
 // scripts), outage (which servers fail, and when each is reported next), clock (every deadline), timerqueue (every
-// timer of an engine, on one goroutine) and events (runs the user's loggers and hooks, on a goroutine that nothing
-// depends on).
+// timer of an engine, on one goroutine), events (runs the user's loggers and hooks, on a goroutine that nothing depends
+// on), admin (what the masters show of a lock, and how an operator breaks a hold) and lockerr (why a call failed, and
+// how a lease was lost).
 //
 // # Goroutines and lock order
 //
@@ -63,10 +63,10 @@
 // released.
 //
 // Lock: Acquire, askDirectly (one post for each of several masters), transport.Master.Do, answered, step of Answered,
-// apply, granted. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
+// apply, start. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
 //
 // A hand-off becomes a lease: the listener calls onMessage, handedOff (Told if the message is from the very server with
-// the known clock; otherwise Heard, and the waiter asks), apply, granted; await returns.
+// the known clock; otherwise Heard, and the waiter asks), apply, start; await returns.
 //
 // Renewal: the timer queue calls Fire, step of Tick, apply, renew for each master; renewed reports one answer, from
 // which Kept, NotKept, End or nothing follows.

@@ -9,6 +9,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -213,13 +214,10 @@ type description struct {
 	text    string
 }
 
-// token returns the token that the hold was granted with, 0 before.
-func (h *driver) token() fencing.Token { return h.life.Token() }
-
 // event describes the hold as it is now, under mu.
 func (h *driver) event() Event {
 	return Event{
-		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.token(),
+		Name: h.name, Mode: h.mode, Owner: h.owner(), Hold: h.id, Token: h.life.Token(),
 		Since: h.e.clock.Now().Mono - h.begun, Contended: h.contended,
 	}
 }
@@ -243,6 +241,14 @@ func (h *driver) need() *extra {
 	return h.extra
 }
 
+// closed returns the failure of a call that Close has left without a hold.
+func (h *driver) closed() *lockerr.Error {
+	return &lockerr.Error{
+		Op: lockerr.OpAcquire, Kind: lockerr.Closed, Name: h.name, Mode: h.mode, Need: h.e.masters.quorum(),
+		Err: lockerr.ErrClosed,
+	}
+}
+
 // releaseSoon ends a hold that is held, or is kept for its holder, under mu, and gives it back in the background.
 func (h *driver) releaseSoon() { h.step(hold.Event{Kind: hold.Release, Way: hold.AtOnce}) }
 
@@ -250,7 +256,7 @@ func (h *driver) releaseSoon() { h.step(hold.Event{Kind: hold.Release, Way: hold
 // An acquisition that asks again goes on under its next id, a lease that was converted with the hold in the other mode.
 // An operator broke hold A just as it restarted as B, say, and a message that names A is not for B. So the answer to
 // A's release ends B.
-func (h *driver) Inherit(by *Breaker) {
+func (h *driver) Inherit(by *wire.Breaker) {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	if h.replaced { // by a conversion, while the release was on its way
@@ -280,7 +286,7 @@ func (h *driver) state() (s HoldState, stands bool) {
 	}
 	now := h.now()
 	s = HoldState{
-		Name: h.name, Owner: h.owner(), Hold: h.id, Meta: h.terms.Meta, Mode: h.mode, Token: h.token(),
+		Name: h.name, Owner: h.owner(), Hold: h.id, Meta: h.terms.Meta, Mode: h.mode, Token: h.life.Token(),
 		Shared: h.block() > 0, Converts: !h.isStanding(),
 	}
 	if h.life.Phase() == hold.Asking || h.provisional {

@@ -13,6 +13,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
 )
@@ -36,7 +37,7 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 				if f.Heir {
 					heir = h
 				}
-				floor = cmp.Or(floor, h.e.tokens.ProposalAfter(h.token())) // the same for all masters
+				floor = cmp.Or(floor, h.e.tokens.ProposalAfter(h.life.Token())) // the same for all masters
 				giveInBackground(h, f, heir, floor)
 			}
 		case hold.Wait:
@@ -47,7 +48,7 @@ func (h *driver) apply(now hold.Now, effects []hold.Effect) {
 			over = false
 			h.acquisition.restart(f.Err.(hold.Failures))
 		case hold.Start:
-			h.granted(now.Mono, f)
+			h.start(now.Mono, f)
 		case hold.Fail:
 			over = true
 			h.acquisition.fail(f)
@@ -90,8 +91,8 @@ func (h *driver) applyKeeping(f *hold.Effect) {
 	}
 }
 
-// granted begins the lease with a hold that is granted.
-func (h *driver) granted(now time.Duration, f *hold.Effect) {
+// start begins the lease with a hold that is granted.
+func (h *driver) start(now time.Duration, f *hold.Effect) {
 	a := h.acquisition
 	// The counters change before the caller learns of the grant, so that a reader that sees the lease sees it counted.
 	if a.waiting {
@@ -115,43 +116,37 @@ func (h *driver) granted(now time.Duration, f *hold.Effect) {
 }
 
 // end ends a granted hold, and with the standing hold the lease. Trust has ended before, for readers without the mutex.
-// The contexts end when the mutex is unlocked.
+// The contexts end when the mutex is unlocked, and the counters change before: a reader that sees the end sees it
+// counted.
 func (h *driver) end(lost *hold.Loss) {
-	end := ErrReleased
-	switch {
-	case lost != nil:
-		end = h.lose(h.loss(lost))
-	case h.extra != nil:
-		h.e.observers.final(OnReleased, h, nil)
+	o, end := &h.e.observers, lockerr.ErrReleased
+	if lost != nil {
+		loss := h.loss(lost)
+		end = loss
+		switch {
+		case h.provisional:
+		case loss.Reason == lockerr.Expired: // as planned
+			h.e.counters.lost(loss.Reason)
+			o.final(OnExpired, h, nil)
+		default:
+			o.lost(h, loss)
+			o.final(OnLost, h, loss)
+		}
+	} else if h.extra != nil {
+		o.final(OnReleased, h, nil)
 	}
 	h.e.counters.held.Add(-1)
 	h.done().fire(end, &h.lease.mu)
 }
 
-// lose reports the end of the hold without its holder's wish.
-func (h *driver) lose(loss *Loss) error {
-	if h.provisional {
-		return loss
-	}
-	h.e.counters.lost(loss.Reason) // first, so that a reader that sees the end sees it counted
-	if loss.Reason == Expired {    // an end as planned
-		h.e.observers.final(OnExpired, h, nil)
-		return loss
-	}
-	h.e.losses.add(h, loss)
-	h.e.observers.warnOfLoss(h, loss)
-	h.e.observers.final(OnLost, h, loss)
-	return loss
-}
-
 // loss describes the end of the hold.
-func (h *driver) loss(lost *hold.Loss) *Loss {
-	loss := &Loss{
+func (h *driver) loss(lost *hold.Loss) *lockerr.Loss {
+	loss := &lockerr.Loss{
 		Name: h.name, Token: lost.Token, Reason: lost.Reason, Limit: lost.Limit, HandOff: lost.HandOff,
 		Err: h.failures(lost.Err),
 	}
 	if loss.Token == 0 {
-		if loss.Token = h.token(); h.extra != nil {
+		if loss.Token = h.life.Token(); h.extra != nil {
 			loss.Token = h.extra.shared.inUse(loss.Token)
 		}
 	}
@@ -265,10 +260,10 @@ func (h *driver) renewed(id string, m *transport.Master, e hold.Event, renewed b
 	}
 	defer h.lease.mu.Unlock()
 	e.Answer.Status = ballot.IsAbsent
-	if by, broken := err.(*Breaker); broken {
+	if by, broken := err.(*wire.Breaker); broken {
 		e.Kind, e.By, e.Keeps = hold.Broken, by, !by.Now
 	} else if err != nil {
-		failed := failureOf(m, h.key, m.Explain(err))
+		failed := lockerr.OfMaster(m, h.key, m.Explain(err))
 		e.Answer, e.Err = h.e.noAnswer(m, err), &failed
 	}
 	if renewed { // a server without the hold answers, and renews nothing
@@ -298,12 +293,12 @@ func (h *driver) renewNow() {
 }
 
 // unrenewed returns the error of Renew for a round that no quorum has confirmed.
-func (h *driver) unrenewed(f *hold.Effect) *Error {
-	causes, _ := h.failures(f.Err).(NodeFailures)
-	failed := &Error{Op: OpRenew, Name: h.name, Need: h.e.masters.quorum(), Got: f.N, Nodes: causes}
-	failed.Kind, _ = h.e.masters.refusal(causes)
+func (h *driver) unrenewed(f *hold.Effect) *lockerr.Error {
+	causes, _ := h.failures(f.Err).(lockerr.NodeFailures)
+	failed := &lockerr.Error{Op: lockerr.OpRenew, Name: h.name, Need: h.e.masters.quorum(), Got: f.N, Nodes: causes}
+	failed.Kind, _ = causes.Refusal(h.e.masters)
 	for _, cause := range causes {
-		_, short := unreplicated(cause.Err)
+		_, short := lockerr.AsUnreplicated(cause.Err)
 		failed.Unknown = failed.Unknown || !short && !transport.DidNotRun(cause.Err)
 	}
 	return failed
@@ -316,14 +311,14 @@ func (h *driver) failures(err error) error {
 	if !ok {
 		return err
 	}
-	var all NodeFailures
+	var all lockerr.NodeFailures
 	for i, m := range h.e.masters {
 		switch err := known[i].(type) {
 		case nil:
-		case *NodeFailure:
+		case *lockerr.NodeFailure:
 			all = append(all, *err)
 		default:
-			all = append(all, failureOf(m, h.key, err))
+			all = append(all, lockerr.OfMaster(m, h.key, err))
 		}
 	}
 	if all == nil {
@@ -335,7 +330,7 @@ func (h *driver) failures(err error) error {
 // logFailures logs which servers did not renew the lease, under its mutex. A server has one line a minute, with one
 // lease or with ten thousand. Losses have a line for each lease.
 func (h *driver) logFailures(err error) {
-	causes, _ := h.failures(err).(NodeFailures)
+	causes, _ := h.failures(err).(lockerr.NodeFailures)
 	for _, cause := range causes {
 		server := h.e.masters[cause.Index].At(h.key)
 		_, line := h.e.renewalOutages.Due(server, h.e.clock.Now().Mono, 0, &h.e.observers.log)

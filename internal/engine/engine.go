@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"iter"
 	"log/slog"
 	mathrand "math/rand/v2"
@@ -15,9 +16,12 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/admin"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/crowd"
+	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/outage"
 	"github.com/seed74116694/fencelock/internal/releases"
@@ -72,7 +76,7 @@ type Engine struct {
 	wakeUps        atomic.Uint64      // how often all waiters of a master were made to ask
 	releases       []*releases.Queues // of each master
 	renewalOutages outage.Set         // of the servers that do not renew leases
-	evicting       evicting
+	admin          *admin.Admin
 	underWay       underWay
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
 	unawaited      atomic.Int64 // releases of WithBackgroundRelease that no quorum has answered
@@ -114,10 +118,10 @@ func New(cfg Config) *Engine {
 	for i := range e.scripts {
 		e.scripts[i].Store(newScriptSet(""))
 	}
-	e.evicting.e = e
 	e.connect()
 	e.masterSet = e.newMasterSet()
 	e.tokens = tokens.New(cfg.Clock, n, e.estimate)
+	e.admin = e.newAdmin()
 	e.world = e.holdWorld()
 	e.tasks.spawn(func() { e.timers.Run(e.stop) })
 	for _, m := range e.masters {
@@ -137,7 +141,7 @@ func (e *Engine) connect() {
 		Replicas: e.cfg.Replicas, ReplicaTimeout: e.cfg.ReplicaTimeout,
 		Renew: func(m *transport.Master) *transport.Script { return e.scripts.of(m).renew },
 		Spawn: e.tasks.spawn, OnMessage: e.onMessage, OnListen: e.onListen, OnMoved: e.onMoved,
-		OnSubscribeFailed: e.onSubscribeFailed, OnFirstAnswer: e.evicting.ask,
+		OnSubscribeFailed: e.onSubscribeFailed, OnFirstAnswer: func(n *transport.Node) { e.admin.AskEviction(n) },
 		OnUnread: func() { e.masterSet.Recheck() },
 		OnSlowCall: func(m *transport.Master, n *transport.Node, err error) {
 			e.waiters[m.Index].report(n, err, e.cfg.NodeTimeout)
@@ -177,7 +181,7 @@ func (e *Engine) newMasterSet() *masterset.Set {
 				for _, a := range w.all() {
 					a.hold.lease.mu.Lock()
 					if a.hold.acquisition != nil {
-						a.giveUp(a.failure(InvalidMasters, cause))
+						a.giveUp(a.failure(lockerr.InvalidMasters, cause))
 					}
 					a.hold.lease.mu.Unlock()
 				}
@@ -237,7 +241,32 @@ func (e *Engine) Begin() { e.masterSet.Begin() }
 
 func (e *Engine) Masters() int { return len(e.masters) }
 
-func (e *Engine) Admin() Admin { return Admin{e} }
+func (e *Engine) Admin() *admin.Admin { return e.admin }
+
+func (e *Engine) newAdmin() *admin.Admin {
+	return &admin.Admin{Config: admin.Config{
+		Masters: e.masters, MasterSet: e.masterSet, Keys: e.keys, Clock: e.clock, Timeout: e.cfg.ReleaseTimeout,
+		AskTimeout: batchTimeout, Proposal: e.tokens.Proposal, Warn: e.observers.warn, Life: e.life,
+		Closed: e.registry.isClosed, Spawn: e.tasks.spawn,
+		Scripts: func(m *transport.Master) (inspect, breaks *transport.Script) {
+			all := e.scripts.of(m)
+			return all.inspect, all.breaks
+		},
+		GoOn: func(m *transport.Master, key string, more wire.More) { e.waiters[m.Index].goOn(key, more) },
+	}}
+}
+
+// Found makes new masters a set whose first lock is granted at once, by the word of the caller: see masterset.Found. It
+// refuses masters that have any key of the prefix.
+func Found(ctx context.Context, cfg Config) error {
+	e := New(cfg)
+	defer e.Close()
+	err := e.masterSet.Found(ctx, func() error { return e.admin.InUse(ctx) })
+	if cause := errs.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return errs.Join(cause, err)
+	}
+	return err
+}
 
 // Acquire asks for a hold and, if the request's entry is Wait or Upgrade, waits until it is granted or ctx ends. On
 // success l is a live lease. On failure the error is an *Error, and anything that the masters may have granted is
@@ -275,9 +304,9 @@ const lateShare = 10 // a process that was late for this part of the wait for an
 // silence describes a master that has not answered since then. If this process was late meanwhile, it may not have read
 // an answer that came in time, or has asked late.
 func (e *Engine) silence(sent, now time.Duration) error {
-	silence := &NoReply{After: now - sent}
+	silence := &transport.NoReply{After: now - sent}
 	if by := e.timers.Delayed(sent, now); by > silence.After/lateShare {
-		return &ProcessLate{By: by, Silence: silence}
+		return &lockerr.ProcessLate{By: by, Silence: silence}
 	}
 	return silence
 }
@@ -334,7 +363,7 @@ func shutDown(h *driver, in ...hold.Phase) {
 	switch phase := h.life.Phase(); {
 	case !slices.Contains(in, phase):
 	case phase == hold.Asking:
-		h.acquisition.giveUp(h.acquisition.failure(Closed, ErrClosed))
+		h.acquisition.giveUp(h.acquisition.failure(lockerr.Closed, lockerr.ErrClosed))
 	default:
 		h.step(hold.Event{Kind: hold.Release, Way: hold.Together})
 	}
@@ -368,13 +397,13 @@ func (e *Engine) Stats() Stats {
 		Held: int(c.held.Load()), Waiting: int(c.waiting.Load()),
 		Acquired: c.acquired.Load(), Contended: c.contended.Load(), HandedOff: c.handedOff.Load(),
 		Adopted: c.adopted.Load(), Detached: c.detached.Load(),
-		Lost: make(map[Reason]uint64, len(reasons)), Unconfirmed: c.unconfirmed.Load(),
+		Lost: make(map[lockerr.Reason]uint64, len(lockerr.Reasons)), Unconfirmed: c.unconfirmed.Load(),
 		Renewed: c.renewed.Load(), RenewFailed: c.renewFailed.Load(),
 		EventsDropped: e.observers.relay.Dropped(),
 	}
 	f := &c.failures
 	s.Failed = Failures{f.contended.Load(), f.noQuorum.Load(), f.closed.Load(), f.refused.Load()}
-	for i, reason := range reasons {
+	for i, reason := range lockerr.Reasons {
 		s.Lost[reason] = c.losses[i].Load()
 	}
 	if s.Waiting == 0 {

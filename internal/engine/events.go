@@ -10,8 +10,10 @@ import (
 
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/events"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/outage"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Event describes an acquisition or a lease at the time of the event.
@@ -125,7 +127,10 @@ func (o *observers) final(what What, h *driver, err error) {
 	}
 }
 
-func (o *observers) warnOfLoss(h *driver, loss *Loss) {
+// lost counts, keeps and logs a loss, under the mu of its hold.
+func (o *observers) lost(h *driver, loss *lockerr.Loss) {
+	h.e.counters.lost(loss.Reason)
+	h.e.losses.add(h, loss)
 	attributes := []slog.Attr{
 		slog.String("lock", h.name), slog.String("hold", h.id), slog.Uint64("token", uint64(loss.Token)),
 		slog.String("reason", string(loss.Reason)),
@@ -141,7 +146,7 @@ func (o *observers) warnOfLoss(h *driver, loss *Loss) {
 
 // warnOfRelease counts the error that Release returns, and logs it unless the log has been told of its servers. The log
 // and the error agree on whether the release continues.
-func (o *observers) warnOfRelease(h *driver, failed *Error) {
+func (o *observers) warnOfRelease(h *driver, failed *lockerr.Error) {
 	h.e.counters.unconfirmed.Add(1)
 	var servers []string
 	for _, node := range failed.Nodes {
@@ -155,7 +160,7 @@ func (o *observers) warnOfRelease(h *driver, failed *Error) {
 		message = "release refused, the hold ends with its TTL"
 	}
 	o.warn(message,
-		slog.String("lock", h.name), slog.Uint64("token", uint64(h.token())), slog.Any("error", failed))
+		slog.String("lock", h.name), slog.Uint64("token", uint64(h.life.Token())), slog.Any("error", failed))
 }
 
 // HoldState shows one hold of this process at one moment.
@@ -170,7 +175,7 @@ type HoldState struct {
 	Left                    time.Duration // how much longer it is trusted, if it is granted
 	RenewalLate             bool          // less than half of its time is left, although it is renewed
 	Failure                 error         // why its renewal is late, as far as that is known
-	Holder                  *Holder       // while it asks: a holder in the way, as last seen
+	Holder                  *wire.Holder  // while it asks: a holder in the way, as last seen
 	Unreachable             bool          // while it asks: no quorum answers
 }
 
@@ -179,7 +184,7 @@ type LostLease struct {
 	Event
 	Meta string
 	At   time.Time
-	Loss *Loss
+	Loss *lockerr.Loss
 }
 
 const keptLosses = 64
@@ -191,7 +196,7 @@ type losses struct {
 }
 
 // add records the loss of a hold, under the hold's mu.
-func (l *losses) add(h *driver, loss *Loss) {
+func (l *losses) add(h *driver, loss *lockerr.Loss) {
 	lost := LostLease{Event: h.event(), Meta: h.terms.Meta, At: time.Now(), Loss: loss}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,8 +215,8 @@ type Stats struct {
 	Adopted       uint64
 	Detached      uint64
 	Failed        Failures
-	Lost          map[Reason]uint64 // Expired too
-	Unconfirmed   uint64            // calls of Release without the confirmation of a quorum
+	Lost          map[lockerr.Reason]uint64 // Expired too
+	Unconfirmed   uint64                    // calls of Release without the confirmation of a quorum
 	Renewed       uint64
 	RenewFailed   uint64
 	EventsDropped uint64
@@ -228,9 +233,27 @@ type counters struct {
 	adopted, detached                                                 atomic.Uint64
 
 	failures struct{ contended, noQuorum, closed, refused atomic.Uint64 }
-	losses   [len(reasons)]atomic.Uint64 // of each of reasons
+	losses   [len(lockerr.Reasons)]atomic.Uint64 // of each of lockerr.Reasons
 }
 
-var reasons = [...]Reason{Expired, Taken, Unreachable, Paused, MaxHold, Broken}
+func (c *counters) lost(reason lockerr.Reason) {
+	c.losses[slices.Index(lockerr.Reasons[:], reason)].Add(1)
+}
 
-func (c *counters) lost(reason Reason) { c.losses[slices.Index(reasons[:], reason)].Add(1) }
+// failed counts a failure by its kind. What is no *Error counts as refused.
+func (c *counters) failed(failure error) {
+	kind := lockerr.InvalidMasters
+	if f, ok := failure.(*lockerr.Error); ok {
+		kind = f.Kind
+	}
+	switch f := &c.failures; kind {
+	case lockerr.Contended:
+		f.contended.Add(1)
+	case lockerr.NoQuorum:
+		f.noQuorum.Add(1)
+	case lockerr.Closed:
+		f.closed.Add(1)
+	default:
+		f.refused.Add(1)
+	}
+}

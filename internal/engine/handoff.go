@@ -8,6 +8,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -56,7 +57,7 @@ func readHold(r rueidis.RedisResult, read holdReader) (wire.HoldReply, error) {
 	if err == nil {
 		return reply, nil
 	}
-	short, ok := unreplicated(err)
+	short, ok := lockerr.AsUnreplicated(err)
 	if !ok || transport.DidNotRun(err) {
 		return reply, err
 	}
@@ -97,11 +98,12 @@ func (v voter) answer(reply wire.HoldReply, err error, sent clock.Instant) ballo
 		if reply.Left == 0 || reply.Left > masterset.Quarantine(e.cfg.LongestTTL) {
 			e.masterSet.Recheck()
 		}
-		return ballot.Answer{Status: ballot.NoAnswer, Err: &Abstaining{reply.Left, e.masterSet.Defect(m.Index)}}
+		abstains := &lockerr.Abstaining{For: reply.Left, Err: e.masterSet.Defect(m.Index)}
+		return ballot.Answer{Status: ballot.NoAnswer, Err: abstains}
 	case wire.ClockAhead:
 		// Case floor-no-bound of the model: without that refusal one master with a clock that is ahead pulls all tokens
 		// to its clock.
-		return ballot.Answer{Status: ballot.IsRefused, Err: ErrServerClock}
+		return ballot.Answer{Status: ballot.IsRefused, Err: lockerr.ErrServerClock}
 	default: // refused, or released before the request arrived
 		return ballot.Answer{Status: ballot.IsRefused}
 	}
@@ -114,7 +116,7 @@ func (e *Engine) noAnswer(m *transport.Master, err error) ballot.Answer {
 	if transport.StaleMarker(err) {
 		e.masterSet.Recheck()
 	}
-	_, short := unreplicated(err)
+	_, short := lockerr.AsUnreplicated(err)
 	return ballot.Answer{
 		Status: ballot.NoAnswer, Err: m.Explain(err), Unknown: !transport.DidNotRun(err), Short: short,
 		Permanent: short || m.Permanent(err), Conflict: transport.Conflict(err),

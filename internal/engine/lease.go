@@ -10,6 +10,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 )
 
 // Lease is a caller's handle of the lock, from the grant to Release or loss. It stands on one hold, and a conversion
@@ -58,8 +59,8 @@ func (l *Lease) claim() {
 // done that.
 func (l *Lease) endUnkept() error {
 	end := l.Err()
-	if h := l.standing.Load(); end == ErrReleased {
-		return &Error{Op: OpAcquire, Kind: Closed, Name: h.name, Mode: h.mode, Need: h.e.masters.quorum(), Err: ErrClosed}
+	if h := l.standing.Load(); end == lockerr.ErrReleased {
+		return h.closed()
 	}
 	return end
 }
@@ -84,7 +85,7 @@ func (l *Lease) Hold() string {
 func (l *Lease) Token() fencing.Token {
 	h := l.lock()
 	defer l.mu.Unlock()
-	return h.token()
+	return h.life.Token()
 }
 
 // MaxWait returns the limit of a wait under the lease's terms, 0 for none.
@@ -176,7 +177,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	defer h.e.underWay.add(-1)
 	err := giveBack(ctx, false, h, nil, releases, byTerms)
-	if failed, ok := err.(*Error); ok {
+	if failed, ok := err.(*lockerr.Error); ok {
 		h.e.observers.warnOfRelease(h, failed)
 	}
 	return err
@@ -201,7 +202,7 @@ func (l *Lease) endByHolder(effects []hold.Effect) (h *driver, releases []hold.E
 	before := l.done.err()
 	releases = h.endBy(h.now(), hold.Release, effects)
 	switch over = l.done.err(); {
-	case over != ErrReleased: // lost
+	case over != lockerr.ErrReleased: // lost
 	case before == nil:
 		return h, releases, nil
 	default:
@@ -240,7 +241,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 	if cause != nil {
 		defer l.mu.Unlock()
-		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: cause}
+		return &lockerr.Error{Op: lockerr.OpRenew, Kind: lockerr.Undecided, Name: h.name, Err: cause}
 	}
 	outcome := h.awaitRound()
 	h.step(hold.Event{Kind: hold.Renew})
@@ -252,7 +253,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		}
 		return err
 	case <-ctx.Done():
-		return &Error{Op: OpRenew, Kind: Undecided, Name: h.name, Err: errs.Cause(ctx)}
+		return &lockerr.Error{Op: lockerr.OpRenew, Kind: lockerr.Undecided, Name: h.name, Err: errs.Cause(ctx)}
 	case <-l.Done(): // while the round is under way
 		return l.Err()
 	}
@@ -291,9 +292,9 @@ func (l *Lease) Block() (first, last fencing.Token) {
 	h := l.lock()
 	defer l.mu.Unlock()
 	if h.extra == nil {
-		return h.token(), h.token()
+		return h.life.Token(), h.life.Token()
 	}
-	return h.extra.shared.first, h.token()
+	return h.extra.shared.first, h.life.Token()
 }
 
 // OnContended calls f once when the lease is contended, at once if it already is. f must not block. It is for a lease
@@ -348,7 +349,7 @@ type end struct {
 
 // released is shared by all leases without subscribers that their holders have released. It never changes.
 var released = func() *end {
-	e := &end{err: ErrReleased, done: make(chan struct{})}
+	e := &end{err: lockerr.ErrReleased, done: make(chan struct{})}
 	close(e.done)
 	return e
 }()
@@ -401,7 +402,7 @@ func (d *doneState) remove(f *func(error)) {
 
 // fire ends the lease. The registered calls run when mu is unlocked.
 func (d *doneState) fire(err error, mu *guard) {
-	if d.end == nil && err == ErrReleased {
+	if d.end == nil && err == lockerr.ErrReleased {
 		d.end = released
 		return
 	}

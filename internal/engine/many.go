@@ -7,7 +7,9 @@ import (
 
 	"github.com/seed74116694/fencelock/internal/ctxend"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/transport"
+	"github.com/seed74116694/fencelock/internal/wire"
 )
 
 // Several are requests for several locks, of which the caller needs all or none. Their entry is Wait or Try, the same
@@ -207,8 +209,8 @@ func (c *severalCall) settle(ctx context.Context, attempts []*acquisition) (refu
 	return refused, forGood
 }
 
-func holderOf(failed error) *Holder {
-	if e, ok := failed.(*Error); ok {
+func holderOf(failed error) *wire.Holder {
+	if e, ok := failed.(*lockerr.Error); ok {
 		return e.Holder
 	}
 	return nil
@@ -216,22 +218,22 @@ func holderOf(failed error) *Holder {
 
 // refusedWithoutHolder reports whether a server may have refused this lock for the sake of another one of the call.
 func refusedWithoutHolder(failed error) bool {
-	e, ok := failed.(*Error)
-	return ok && e.Kind == Contended && e.Holder == nil
+	e, ok := failed.(*lockerr.Error)
+	return ok && e.Kind == lockerr.Contended && e.Holder == nil
 }
 
 // isFinal reports whether a failed attempt says that a wait for the lock would fail too: ctx has ended, the engine is
 // closed, the masters are of no use, a key holds something else, or an operator has broken the hold.
 func isFinal(ctx context.Context, failed error) bool {
-	if errors.As(failed, new(*Breaker)) {
+	if errors.As(failed, new(*wire.Breaker)) {
 		return true
 	}
-	e, ok := failed.(*Error)
+	e, ok := failed.(*lockerr.Error)
 	if !ok {
 		return false
 	}
 	switch e.Kind {
-	case Conflict, Closed, InvalidMasters:
+	case lockerr.Conflict, lockerr.Closed, lockerr.InvalidMasters:
 		return true
 	default:
 		return e.Err != nil && ctx.Err() != nil
@@ -244,7 +246,7 @@ func isFinal(ctx context.Context, failed error) bool {
 // A single server takes nothing that would have to be given back, where it can tell. The lock of another writer is
 // refused with its holder then, and without one what is not taken for its sake.
 func (c *severalCall) ask(attempts []*acquisition) {
-	set := &transport.Set{Before: c.Requests[0].Entry != Try}
+	set := &transport.AllOrNone{Before: c.Requests[0].Entry != Try}
 	e, asked := c.e, make(chan struct{}, 1)
 	proposal, calls := e.tokens.ProposalAfter(0), make([][]transport.Call, len(e.masters))
 	for _, a := range attempts {
@@ -259,7 +261,7 @@ func (c *severalCall) ask(attempts []*acquisition) {
 		for _, f := range h.life.Step(h.now(), hold.Event{Kind: hold.Begin}, few[:0]) {
 			call := a.call(e.masters[f.Master], true)
 			if len(e.masters) == 1 {
-				call.Set = set
+				call.AllOrNone = set
 			}
 			calls[f.Master] = append(calls[f.Master], call)
 		}

@@ -39,33 +39,6 @@ func (all masters) route(lock string) (route wire.Route) {
 	return route
 }
 
-// refusal derives what keeps a quorum from carrying out a call from the causes of the masters that did not. forGood
-// reports that so many refusals are permanent that no quorum can come about by asking again.
-func (all masters) refusal(causes []NodeFailure) (kind Kind, forGood bool) {
-	conflicts, shorts, permanent := 0, 0, 0
-	for _, cause := range causes {
-		_, short := unreplicated(cause.Err)
-		switch {
-		case short:
-			shorts++
-		case transport.Conflict(cause.Err):
-			conflicts++
-		case all[cause.Index].Permanent(cause.Err):
-			permanent++
-		}
-	}
-	switch spare := len(all) - all.quorum(); {
-	case conflicts+shorts+permanent <= spare:
-		return NoQuorum, false
-	case conflicts > 0:
-		return Conflict, conflicts+permanent > spare
-	case shorts > 0:
-		return Short, permanent > spare
-	default:
-		return NoQuorum, true
-	}
-}
-
 type scriptSets []atomic.Pointer[scriptSet]
 
 func (all scriptSets) of(m *transport.Master) *scriptSet { return all[m.Index].Load() }

@@ -14,6 +14,7 @@ import (
 	"github.com/seed74116694/fencelock/internal/ballot"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/outage"
 	"github.com/seed74116694/fencelock/internal/schedule"
 	"github.com/seed74116694/fencelock/internal/timerqueue"
@@ -53,7 +54,7 @@ type waitSet struct {
 // its request.
 func (a *acquisition) enqueue(f *hold.Effect) {
 	h, w := a.hold, a.hold.e.waiters[f.Master]
-	answer := schedule.Answer{Served: f.Served, Wake: f.At, Refused: transport.Refused(f.Err)}
+	answer := schedule.Outcome{Served: f.Served, Wake: f.At, Refused: transport.Refused(f.Err)}
 	if f.N > 0 {
 		answer.Wake = transport.Backoff(f.N)
 	}
@@ -104,7 +105,7 @@ func (a *acquisition) leave() {
 
 // add makes the acquisition one of the lock's waiters on this master, or asks about it again, after an answer to its
 // own request. It subscribes first, so that the subscription stands before the refresh that finds missed grants.
-func (w *waitSets) add(a *acquisition, answer schedule.Answer) {
+func (w *waitSets) add(a *acquisition, answer schedule.Outcome) {
 	w.m.Listen(a.hold.key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,7 +270,7 @@ func (s *waitSet) refresh(batch []waiter, proposal int64) {
 func (s *waitSet) answered(batch []waiter, r rueidis.RedisResult, sent clock.Instant) {
 	w := s.in
 	reply, err := wire.ReadRefresh(r, len(batch))
-	next := schedule.Answer{
+	next := schedule.Outcome{
 		Served: err == nil, Refused: transport.Refused(err), Again: reply.More == wire.MoreAdmits, Wake: reply.Left,
 	}
 	var answer ballot.Answer
@@ -433,8 +434,8 @@ func (w *waitSets) reportUnreachable(n *transport.Node, hook Hook, cause error) 
 // registered. The caller of a provisional hold goes on, and so does the caller of a join that was for no hold in
 // particular.
 func (a *acquisition) report(failure error) {
-	f, _ := failure.(*Error)
-	if a.hold.provisional || f != nil && f.Kind == Absent && a.claimed == 0 {
+	f, _ := failure.(*lockerr.Error)
+	if a.hold.provisional || f != nil && f.Kind == lockerr.Absent && a.claimed == 0 {
 		return
 	}
 	a.hold.e.counters.failed(failure)
@@ -442,7 +443,7 @@ func (a *acquisition) report(failure error) {
 }
 
 // giveUp ends asking with a failure, under mu.
-func (a *acquisition) giveUp(f *Error) {
+func (a *acquisition) giveUp(f *lockerr.Error) {
 	a.failed = f
 	a.hold.step(hold.Event{Kind: hold.GiveUp})
 }
@@ -453,9 +454,9 @@ func (a *acquisition) fail(f *hold.Effect) {
 	switch {
 	case a.failed != nil:
 	case f.Verdict == ballot.TooLate:
-		a.failed = a.failure(NoQuorum, errLate)
+		a.failed = a.failure(lockerr.NoQuorum, errLate)
 	default:
-		a.failed = a.failure(Kind(f.Verdict), f.Err)
+		a.failed = a.failure(lockerr.Kind(f.Verdict), f.Err)
 	}
 	a.leave()
 	a.report(a.failed)
@@ -466,12 +467,12 @@ func (a *acquisition) fail(f *hold.Effect) {
 // NoQuorum if the lock could not be asked for, by the votes at this moment. If too many masters refused the former
 // hold, as they do where their clocks disagree, the current hold may wait for nothing but the release of the former
 // one. Then another client has the lock only if a master has named its hold.
-func (a *acquisition) waitFailure() Kind {
+func (a *acquisition) waitFailure() lockerr.Kind {
 	if a.seat != nil && a.sent == 0 { // others of this process, which ask for it, are before it
 		if a.cutOff() {
-			return NoQuorum
+			return lockerr.NoQuorum
 		}
-		return Contended
+		return lockerr.Contended
 	}
 	refused := 0
 	for _, err := range a.errs {
@@ -480,9 +481,9 @@ func (a *acquisition) waitFailure() Kind {
 		}
 	}
 	if e := a.hold.e; a.holder == nil && refused > len(e.masters)-e.masters.quorum() {
-		return NoQuorum
+		return lockerr.NoQuorum
 	}
-	return Kind(a.hold.life.Votes().WaitFailure())
+	return lockerr.Kind(a.hold.life.Votes().WaitFailure())
 }
 
 // cutOff reports, under mu, whether the servers of so many masters fail, or refuse what this acquisition asks, that no
@@ -500,23 +501,24 @@ func (a *acquisition) cutOff() bool {
 
 // failure describes why no lease came about, under mu. It names the masters that gave a cause, and at the end of ctx
 // those that were silent. If Unknown, a request may still run, and its release goes on in the background.
-func (a *acquisition) failure(kind Kind, cause error) *Error {
+func (a *acquisition) failure(kind lockerr.Kind, cause error) *lockerr.Error {
 	h := a.hold
 	waited := h.e.clock.Now().Mono - h.begun
-	f := &Error{
-		Op: OpAcquire, Kind: kind, Name: h.name, Mode: h.mode, Attempts: a.sent, Waited: waited, Holder: a.holder, Err: cause,
+	f := &lockerr.Error{
+		Op: lockerr.OpAcquire, Kind: kind, Name: h.name, Mode: h.mode, Attempts: a.sent, Waited: waited, Holder: a.holder,
+		Err:     cause,
 		Claimed: a.claimed, Need: h.life.Votes().Quorum(),
 		Own: cause != nil && a.holder != nil && h.e.registry.lookup(a.holder.Hold) != nil,
 	}
 	for i, m := range h.e.masters {
 		v := &h.life.Votes()[i]
 		failed := func(err error) {
-			f.Nodes = append(f.Nodes, failureOf(m, h.key, err))
+			f.Nodes = append(f.Nodes, lockerr.OfMaster(m, h.key, err))
 		}
 		f.Unknown = f.Unknown || v.Unanswered()
 		// The master's error for the former hold is used if it has not answered for this one, has granted this one too
 		// with another token than the other masters, or may only have it wait for the former one.
-		disagrees := kind == NoQuorum && (v.State == ballot.Granted || v.State == ballot.Queued)
+		disagrees := kind == lockerr.NoQuorum && (v.State == ballot.Granted || v.State == ballot.Queued)
 		why := v.Err
 		if why == nil && (v.State == ballot.Unasked || v.State == ballot.Asked || disagrees) && a.errs != nil {
 			why = a.errs[i]
@@ -529,26 +531,8 @@ func (a *acquisition) failure(kind Kind, cause error) *Error {
 		}
 	}
 	f.Got = h.life.Votes().Answers()
-	if kind == NoQuorum { // too many of the answers are grants that came too late, or with another token
+	if kind == lockerr.NoQuorum { // too many of the answers are grants that came too late, or with another token
 		f.Got = min(f.Got, f.Need-1)
 	}
 	return f
-}
-
-// failed counts a failure by its kind. What is no *Error counts as refused.
-func (c *counters) failed(failure error) {
-	kind := InvalidMasters
-	if f, ok := failure.(*Error); ok {
-		kind = f.Kind
-	}
-	switch f := &c.failures; kind {
-	case Contended:
-		f.contended.Add(1)
-	case NoQuorum:
-		f.noQuorum.Add(1)
-	case Closed:
-		f.closed.Add(1)
-	default:
-		f.refused.Add(1)
-	}
 }

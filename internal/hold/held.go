@@ -297,7 +297,7 @@ func (h *Hold) renewals(now *Now) (n int) {
 	asked := now.World.Drift.Trusted(h.sent, h.trustedFor(h.TTL(now), now))
 	for i := range h.ballot.Votes() {
 		vote := h.ballot.Vote(i)
-		if h.failures().of(i) == nil && vote.Counts() && vote.Token == h.Token() && vote.Until.Mono >= asked.Mono {
+		if h.failure(i) == nil && vote.Counts() && vote.Token == h.Token() && vote.Until.Mono >= asked.Mono {
 			n++
 		}
 	}
@@ -319,19 +319,12 @@ type Failures []error
 
 func (f Failures) Error() string { return errors.Join(f...).Error() }
 
-func (f Failures) of(master int) error {
-	if f == nil {
-		return nil
-	}
-	return f[master]
-}
-
-// failures are those of a hold. Most have none, so that they cost it one word.
-func (h *Hold) failures() Failures {
+// failure returns why a master did not renew, or nil.
+func (h *Hold) failure(master int) error {
 	if h.failed == nil {
 		return nil
 	}
-	return *h.failed
+	return (*h.failed)[master]
 }
 
 // Failures returns why masters did not renew the hold since a quorum last did: Failures, or nil if all is well.
@@ -357,10 +350,10 @@ func (h *Hold) note(master int, err error, answer bool) {
 
 // noteAnswer removes the failure of a master that renews again.
 func (h *Hold) noteAnswer(master int) {
-	all := h.failures()
-	if all.of(master) == nil {
+	if h.failure(master) == nil {
 		return
 	}
+	all := *h.failed
 	all[master] = nil
 	if !slices.ContainsFunc(all, func(err error) bool { return err != nil }) {
 		h.failed = nil
@@ -371,7 +364,7 @@ func (h *Hold) noteAnswer(master int) {
 // stays.
 func (h *Hold) noteSilence(now *Now) {
 	for i := range h.ballot.Votes() {
-		if h.ballot.Votes().OwesRenewal(i) && h.failures().of(i) == nil {
+		if h.ballot.Votes().OwesRenewal(i) && h.failure(i) == nil {
 			h.note(i, now.World.Silence(h.sent.Mono, now.Mono), false)
 		}
 	}

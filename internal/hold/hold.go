@@ -58,7 +58,7 @@ type Hold struct {
 	wall   atomic.Int64
 	due    time.Duration // of the next round of renewals, clock.Never for none; of a hold that is kept, of its release
 	sent   clock.Instant // when the last round began
-	failed *Failures     // of renewals, since a quorum last renewed; nil for none
+	failed *Failures     // of renewals, since a quorum last renewed; nil for most
 	extra  *extra        // nil for most
 
 	phase      Phase

@@ -68,7 +68,7 @@ func play(t testing.TB, events []byte) {
 	const start = time.Hour
 	w := &world{t: t, now: start, news: start, asked: start, every: clock.Never, by: clock.Never, expiry: clock.Never}
 	w.r = schedule.Begin(start)
-	w.add(time.Second, schedule.Answer{})
+	w.add(time.Second, schedule.Outcome{})
 	for _, e := range events {
 		w.step(e%16, time.Duration(e/16))
 		w.mustPlan()
@@ -77,7 +77,7 @@ func play(t testing.TB, events []byte) {
 
 // step is one event; n is less than 16.
 func (w *world) step(event byte, n time.Duration) {
-	a := schedule.Answer{
+	a := schedule.Outcome{
 		Served: n%4 == 1 || n%4 == 2, Refused: n%4 == 0, Granted: n%4 == 1, Again: n%8 == 2,
 		Wake: n % 3 * 30 * time.Millisecond,
 	}
@@ -113,7 +113,7 @@ func (w *world) step(event byte, n time.Duration) {
 	}
 }
 
-func (w *world) add(every time.Duration, a schedule.Answer) {
+func (w *world) add(every time.Duration, a schedule.Outcome) {
 	w.every, w.by = min(w.every, every), min(w.by, w.now+every)
 	if !a.Refused {
 		w.news = w.now
@@ -122,7 +122,7 @@ func (w *world) add(every time.Duration, a schedule.Answer) {
 	w.note(schedule.Own, a)
 }
 
-func (w *world) note(k schedule.Kind, a schedule.Answer) {
+func (w *world) note(k schedule.Kind, a schedule.Outcome) {
 	w.woken = w.woken || a.Again || k == schedule.Own && w.refused[k] && a.Served
 	if a.Wake > 0 {
 		w.expiry = min(w.expiry, w.now+a.Wake+time.Millisecond)

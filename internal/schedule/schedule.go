@@ -30,9 +30,9 @@ const (
 	kinds
 )
 
-// Answer is what the master has answered, to a refresh or to a waiter's own request. If it has neither served nor
+// Outcome is what the master has answered, to a refresh or to a waiter's own request. If it has neither served nor
 // refused it, what it refused before still counts.
-type Answer struct {
+type Outcome struct {
 	Served  bool
 	Refused bool          // it cannot serve now, has no queue, and sends no message when it can
 	Granted bool          // to a waiter
@@ -84,7 +84,7 @@ func (r *Refreshes) refuses(k Kind) bool { return r.refused[k] != clock.Never }
 
 // Add adds a waiter that has to be asked for at this interval, after the answer to its own request, if there was one.
 // Here and below, a master is silent if its messages do not arrive.
-func (r *Refreshes) Add(now, every time.Duration, silent bool, a Answer) {
+func (r *Refreshes) Add(now, every time.Duration, silent bool, a Outcome) {
 	r.every = min(r.every, every)
 	if !a.Refused {
 		r.news = now
@@ -135,7 +135,7 @@ func (r *Refreshes) Asks(own, refresh bool) {
 }
 
 // Answered is called when the refresh is over.
-func (r *Refreshes) Answered(now time.Duration, silent bool, a Answer) {
+func (r *Refreshes) Answered(now time.Duration, silent bool, a Outcome) {
 	r.underWay = false
 	if a.Granted {
 		r.news = now
@@ -145,7 +145,7 @@ func (r *Refreshes) Answered(now time.Duration, silent bool, a Answer) {
 
 // note plans what follows from an answer. Where the server begins to serve waiters' own requests, all that are not
 // queued ask.
-func (r *Refreshes) note(now time.Duration, silent bool, k Kind, a Answer) {
+func (r *Refreshes) note(now time.Duration, silent bool, k Kind, a Outcome) {
 	if a.Again || k == Own && a.Served && r.refuses(Own) {
 		r.Wake(now)
 	}

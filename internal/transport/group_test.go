@@ -126,10 +126,10 @@ func TestASetIsACall(t *testing.T) {
 	inBed(t, func(t *testing.T, b *bed) {
 		got := newStatuses(b)
 		set := func(before bool, ids ...int) (calls []transport.Call) {
-			of := &transport.Set{Before: before}
+			of := &transport.AllOrNone{Before: before}
 			for _, id := range ids {
 				calls = append(calls, got.acquire(id))
-				calls[len(calls)-1].Set = of
+				calls[len(calls)-1].AllOrNone = of
 			}
 			return calls
 		}
@@ -193,7 +193,7 @@ func TestContendedLocksAreNotGrouped(t *testing.T) {
 func TestAcquiresOfOneLockKeepTheirOrder(t *testing.T) {
 	reads := func(c *transport.Call) { read(c.Args) }
 	shorter := func(c *transport.Call) { c.Args[0] = strings.Replace(c.Args[0], "   60000", "    1000", 1) }
-	inSet := func(c *transport.Call) { c.Set = new(transport.Set) }
+	inSet := func(c *transport.Call) { c.AllOrNone = new(transport.AllOrNone) }
 	alone := func(c *transport.Call) { c.Script = acquire.Alone() }
 	plain := func(*transport.Call) {}
 	for i, first := range []func(*transport.Call){reads, shorter, inSet, alone, plain} {
@@ -224,8 +224,8 @@ func TestASetIsNotPassed(t *testing.T) {
 		got := newStatuses(b)
 		got.post(got.acquires(96)[91:]) // the server knows the scripts
 		calls := got.acquires(8)
-		of := new(transport.Set)
-		calls[0].Set, calls[1].Set = of, of
+		of := new(transport.AllOrNone)
+		calls[0].AllOrNone, calls[1].AllOrNone = of, of
 		calls[7].Keys = calls[1].Keys
 		got.post(calls)
 		require.Equal(t, wire.Granted, got.of[0])

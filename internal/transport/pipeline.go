@@ -27,8 +27,8 @@ type Call struct {
 
 	Replicated bool // the answer is *Unreplicated if it ran and too few replicas confirmed it
 
-	Hold string // that the call asks for; "" if it asks for none, or has left before
-	Set  *Set   // of which the call is an acquire; nil for none
+	Hold      string     // that the call asks for; "" if it asks for none, or has left before
+	AllOrNone *AllOrNone // of which the call is an acquire; nil for none
 
 	members []*Call       // of a group
 	split   func() []Call // the same as calls that name one lock each; nil for a call with one lock

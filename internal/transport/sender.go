@@ -103,7 +103,7 @@ func (s *sender) send(batch []Call) {
 		}
 		return
 	}
-	inSet := func(c Call) bool { return c.Set != nil }
+	inSet := func(c Call) bool { return c.AllOrNone != nil }
 	if !s.p.replicates && !s.p.n.separated.Load() && slices.ContainsFunc(batch, inSet) {
 		batch = withSets(s.p.n.m, batch)
 	}
@@ -152,9 +152,9 @@ const (
 	ungroupedFor = 256 // calls after a group of which most were left: the locks of the process are contended then
 )
 
-// Set is what the acquires of one caller have in common, who needs all of these locks or none. Those of one batch are a
-// group of their own. What it does not take for the sake of another writer's lock is refused, like that lock.
-type Set struct {
+// AllOrNone is common to the acquires of one caller that needs all of these locks or none. Those of one batch are a
+// group of their own. If a writer has one of the locks, that one is refused, and so is what is not taken for its sake.
+type AllOrNone struct {
 	Before bool // takes what comes before that lock
 }
 
@@ -183,10 +183,10 @@ func withSets(m *Master, calls []Call) (all []Call) {
 	}
 	for i := range calls {
 		c := &calls[i]
-		if len(set) > 0 && (c.Set != set[0].Set || len(set) == groupMost) {
+		if len(set) > 0 && (c.AllOrNone != set[0].AllOrNone || len(set) == groupMost) {
 			end()
 		}
-		if c.Set != nil && c.Script.joins(c.Args) && (len(set) == 0 || c.like(set[0])) {
+		if c.AllOrNone != nil && c.Script.joins(c.Args) && (len(set) == 0 || c.like(set[0])) {
 			set = append(set, c)
 		} else {
 			all = append(all, *c)
@@ -208,7 +208,7 @@ func grouped(n *Node, calls []Call) []Call {
 	fits := func(c *Call, members []*Call) bool { return len(members) == 0 || c.like(members[0]) }
 	for i := range calls {
 		switch c := &calls[i]; {
-		case !c.Script.joins(c.Args) || c.Set != nil || !fits(c, releases) || !fits(c, acquires),
+		case !c.Script.joins(c.Args) || c.AllOrNone != nil || !fits(c, releases) || !fits(c, acquires),
 			of[c.Keys[0]] > 1 && c.Script.name == scripts.Acquire:
 			others = append(others, *c)
 		case c.Script.name == scripts.Release:
@@ -273,7 +273,7 @@ func groupOf(m *Master, members []*Call) Call {
 			proposals = append(proposals, c.Vote.ProposalArg())
 		}
 	}
-	switch set := members[0].Set; {
+	switch set := members[0].AllOrNone; {
 	case set == nil:
 		args[0] = strconv.Itoa(len(members) - len(proposals))
 		if queues {

@@ -59,7 +59,7 @@ var focus = []struct {
 		one + " -names 1 -forms pass" + calm, three + " -names 1 -forms pass,pass,lease,operate" + slowLinks,
 		three + " -names 2 -forms pass -long 10" + badLinks,
 	}},
-	{regexp.MustCompile(`^internal/engine/admin|^scripts/break`), []string{
+	{regexp.MustCompile(`^internal/admin/|^scripts/break`), []string{
 		one + " -names 1 -forms operate,lease,convert,pass,owner -long 20" + deaths,
 		three + " -names 1 -forms operate,lease,convert,many" + slowLinks,
 	}},
@@ -82,7 +82,7 @@ var focus = []struct {
 		one + " -names 2 -forms lease,lease,pass,mutex -long 6" + slowLinks,
 		three + " -names 2 -forms lease,lease,convert -long 6" + badLinks,
 	}},
-	{regexp.MustCompile(`^internal/engine/(acquire|giving)|^internal/releases/`), []string{
+	{regexp.MustCompile(`^internal/engine/(acquire|release)|^internal/releases/`), []string{
 		one + " -names 2 -forms lease,tick" + calm, one + " -names 2 -forms lease,many,mutex" + badLinks + " -gap 3s",
 		three + " -names 2 -forms lease,lease,tick" + badLinks,
 	}},

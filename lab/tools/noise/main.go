@@ -36,7 +36,7 @@ import (
 var packages = []string{
 	"rwlock", "reentrant", "internal/engine", "internal/localqueue", "internal/transport", "internal/events",
 	"internal/timerqueue", "internal/ballot", "internal/ctxend", "internal/masterset", "internal/crowd",
-	"internal/releases",
+	"internal/releases", "internal/admin",
 }
 
 func main() {

@@ -80,6 +80,7 @@ func TestPackages(t *testing.T) {
 		"internal/crowd":      {mutex, atomic},
 		"internal/masterset":  {mutex, channel, callback},
 		"internal/releases":   {mutex, atomic, callback},
+		"internal/admin":      {syncOther, channel, callback},
 	}
 	for _, r := range reports {
 		require.Empty(t, r.without)

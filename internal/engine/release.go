@@ -12,6 +12,7 @@ import (
 	"github.com/seed74116694/fencelock/fencing"
 	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/releases"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -49,7 +50,7 @@ func ReleaseAll(leases []*Lease) []error {
 			continue
 		}
 		errs[i] = g.await(nil, within.Done())
-		if failed, ok := errs[i].(*Error); ok {
+		if failed, ok := errs[i].(*lockerr.Error); ok {
 			e.observers.warnOfRelease(g.h, failed)
 		}
 	}
@@ -67,7 +68,7 @@ type giving struct {
 
 	mu        sync.Mutex // guards what follows
 	answers   hold.Giving
-	failures  []NodeFailure
+	failures  []lockerr.NodeFailure
 	postponed []func() // releases of an adoption that failed, to be repeated if it succeeds
 	taken     bool     // it has succeeded
 }
@@ -110,7 +111,7 @@ func giveBack(ctx context.Context, bounded bool, h, heir *driver, releases []hol
 		if !returned {
 			h.lease.mu.Lock()
 			for i := range releases {
-				giveInBackground(h, &releases[i], heir, e.tokens.ProposalAfter(h.token()))
+				giveInBackground(h, &releases[i], heir, e.tokens.ProposalAfter(h.life.Token()))
 			}
 			h.lease.mu.Unlock()
 		}
@@ -174,7 +175,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 			if over := e.releases[m.Index].Add(&pending, true); over != nil {
 				over()
 			}
-			return g.unreleased(NodeFailures{failureOf(m, r.Key, silence)}, 0)
+			return g.unreleased(lockerr.NodeFailures{lockerr.OfMaster(m, r.Key, silence)}, 0)
 		}
 		result = rueidis.NewErrorResult(silence)
 	}
@@ -184,7 +185,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 	case failure == nil:
 		return g.wasGone()
 	default:
-		return g.unreleased(NodeFailures{*failure}, 0)
+		return g.unreleased(lockerr.NodeFailures{*failure}, 0)
 	}
 }
 
@@ -193,7 +194,7 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 func (g *giving) calls(releases []hold.Effect, calls postings) postings {
 	h := g.h
 	e, lock := h.e, h.key
-	keys, now, floor := e.keys.ForCall(nil, lock), e.clock.Now(), e.tokens.ProposalAfter(h.token())
+	keys, now, floor := e.keys.ForCall(nil, lock), e.clock.Now(), e.tokens.ProposalAfter(h.life.Token())
 	var args []string // mostly the same for all masters
 	var last *part
 	for i := range releases {
@@ -280,7 +281,7 @@ func (r *part) Receive(result rueidis.RedisResult, sent clock.Instant) {
 // answered applies the answer. A release that failed is retried in the background.
 func (r *part) answered(
 	queues *releases.Queues, result rueidis.RedisResult, sent clock.Instant,
-) (had bool, failure *NodeFailure) {
+) (had bool, failure *lockerr.NodeFailure) {
 	m := r.m
 	reply, err := wire.ReadRelease(result)
 	if err != nil {
@@ -289,7 +290,7 @@ func (r *part) answered(
 		if r.g == nil || r.g.by != adopting || !r.g.postpone(retry) {
 			retry()
 		}
-		failed := failureOf(m, r.Key, m.Explain(err))
+		failed := lockerr.OfMaster(m, r.Key, m.Explain(err))
 		return false, &failed
 	}
 	m.Sample(r.Key, sent, reply.Micros)
@@ -297,7 +298,7 @@ func (r *part) answered(
 	return reply.Was == wire.WasGranted, nil
 }
 
-func (g *giving) count(master int, had bool, failure *NodeFailure) {
+func (g *giving) count(master int, had bool, failure *lockerr.NodeFailure) {
 	g.mu.Lock()
 	g.parts[master].isOver = true
 	if failure != nil {
@@ -324,11 +325,9 @@ func (g *giving) report(err error) {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
 	switch err := err.(type) {
-	case *Loss:
-		h.e.counters.lost(err.Reason)
-		h.e.losses.add(h, err)
-		h.e.observers.warnOfLoss(h, err)
-	case *Error:
+	case *lockerr.Loss:
+		h.e.observers.lost(h, err)
+	case *lockerr.Error:
 		h.e.observers.warnOfRelease(h, err)
 	default:
 		return
@@ -366,30 +365,31 @@ func (g *giving) verdict() error {
 }
 
 // wasGone returns the loss of a hold that was gone when its release arrived: the caller that relied on it has to know.
-func (g *giving) wasGone() *Loss {
+func (g *giving) wasGone() *lockerr.Loss {
 	h := g.h
-	return &Loss{Name: h.name, Token: h.token(), Reason: Taken}
+	return &lockerr.Loss{Name: h.name, Token: h.life.Token(), Reason: lockerr.Taken}
 }
 
 // unreleased returns the error of a release that fewer masters than a quorum have confirmed.
-func (g *giving) unreleased(failures NodeFailures, got int) *Error {
+func (g *giving) unreleased(failures lockerr.NodeFailures, got int) *lockerr.Error {
 	h := g.h
-	kind, forGood := h.e.masters.refusal(failures)
-	return &Error{
-		Op: OpRelease, Kind: kind, Unknown: !forGood, Name: h.name, Need: h.e.masters.quorum(), Got: got, Nodes: failures,
+	kind, forGood := failures.Refusal(h.e.masters)
+	return &lockerr.Error{
+		Op: lockerr.OpRelease, Kind: kind, Unknown: !forGood, Name: h.name, Need: h.e.masters.quorum(), Got: got,
+		Nodes: failures,
 	}
 }
 
 // causes returns the masters that failed and the masters that are silent so far, under g.mu. The silence is given as
 // the release timeout, which is right for Release and Adopt, the only callers that use it.
-func (g *giving) causes() NodeFailures {
+func (g *giving) causes() lockerr.NodeFailures {
 	all, e := slices.Clone(g.failures), g.h.e
 	for i, m := range e.masters {
 		if !g.parts[i].isOver {
-			all = append(all, failureOf(m, g.h.key, &transport.NoReply{After: e.cfg.ReleaseTimeout}))
+			all = append(all, lockerr.OfMaster(m, g.h.key, &transport.NoReply{After: e.cfg.ReleaseTimeout}))
 		}
 	}
-	slices.SortFunc(all, func(a, b NodeFailure) int { return cmp.Compare(a.Index, b.Index) })
+	slices.SortFunc(all, func(a, b lockerr.NodeFailure) int { return cmp.Compare(a.Index, b.Index) })
 	return all
 }
 

@@ -1,4 +1,6 @@
-package engine
+// Package lockerr has the errors of a lock: why a call failed, with the failure of each master, and how a lease was
+// lost. Package rwlock makes of them what users see.
+package lockerr
 
 import (
 	"errors"
@@ -35,9 +37,7 @@ type (
 	NotSent      = transport.NotSent
 	Advised      = transport.Advised
 	Unreplicated = transport.Unreplicated
-	Breaker      = wire.Breaker // who broke a hold, and why
-	Holder       = wire.Holder  // one granted hold as a master reports it
-	Waiter       = wire.Waiter  // one queued hold as a master shows it
+	Breaker      = wire.Breaker // the operator of a Break, with the reason
 )
 
 // Abstaining is the answer of a master that has no vote at present.
@@ -58,9 +58,10 @@ func (e *Abstaining) Error() string {
 	return fmt.Sprintf("in quarantine for another %v: it is new, or may have lost valid leases", e.For)
 }
 
-// unreplicated returns the error of a call that has run, but that too few replicas have confirmed.
-func unreplicated(err error) (*Unreplicated, bool) { return errors.AsType[*Unreplicated](err) }
+// AsUnreplicated returns the error of a call that has run, but that too few replicas have confirmed.
+func AsUnreplicated(err error) (*Unreplicated, bool) { return errors.AsType[*Unreplicated](err) }
 
+// NodeFailure is the failure of one master.
 type NodeFailure struct {
 	Index int
 	Addr  string
@@ -113,6 +114,33 @@ const (
 	Gone           = Kind(ballot.LastVerdict) + 3 // an adoption, and the detached hold is not there; Err says why
 )
 
+// Refusal derives from the failures what keeps a quorum of all masters from carrying out a call. forGood reports that
+// so many refusals are permanent that no quorum can come about by asking again.
+func (f NodeFailures) Refusal(all []*transport.Master) (kind Kind, forGood bool) {
+	conflicts, shorts, permanent := 0, 0, 0
+	for _, cause := range f {
+		_, short := AsUnreplicated(cause.Err)
+		switch {
+		case short:
+			shorts++
+		case transport.Conflict(cause.Err):
+			conflicts++
+		case all[cause.Index].Permanent(cause.Err):
+			permanent++
+		}
+	}
+	switch spare := (len(all) - 1) / 2; {
+	case conflicts+shorts+permanent <= spare:
+		return NoQuorum, false
+	case conflicts > 0:
+		return Conflict, conflicts+permanent > spare
+	case shorts > 0:
+		return Short, permanent > spare
+	default:
+		return NoQuorum, true
+	}
+}
+
 // Error reports an acquisition, a renewal or a release that the masters did not confirm. A failed acquisition leaves no
 // lease. After a failed renewal the lease stands until its deadline. A release that no quorum confirmed in time
 // continues in the background until the hold must have expired, unless so many masters refuse it for good that no
@@ -130,7 +158,7 @@ type Error struct {
 	Mode     fencing.Mode
 	Attempts int
 	Waited   time.Duration
-	Holder   *Holder       // a holder in the way, if a master showed it
+	Holder   *wire.Holder  // a holder in the way, if a master showed it
 	Own      bool          // at the end of a wait: this process has the Holder
 	Claimed  fencing.Token // of the hold that a join was for
 }
@@ -160,8 +188,8 @@ func (e *ProcessLate) Lateness() string {
 	return fmt.Sprintf("this process was busy or paused, its timers were up to %v late", e.By.Round(time.Millisecond))
 }
 
-// failureOf returns what a master did not do for a lock.
-func failureOf(m *transport.Master, key string, err error) NodeFailure {
+// OfMaster returns what a master did not do for a lock.
+func OfMaster(m *transport.Master, key string, err error) NodeFailure {
 	return NodeFailure{Index: m.Index, Addr: m.At(key).Addr(), Err: err}
 }
 
@@ -177,6 +205,9 @@ const (
 	Broken      = hold.ByOperator
 )
 
+// Reasons are all of them.
+var Reasons = [...]Reason{Expired, Taken, Unreachable, Paused, MaxHold, Broken}
+
 // Loss is the end of a lease without Release. It is not the failure of one call: every user of the lock has to learn of
 // it, so every call of a lost lease returns it, and its contexts end with it as their cause.
 type Loss struct {
@@ -185,7 +216,7 @@ type Loss struct {
 	Reason  Reason
 	Limit   time.Duration // the TTL, the hand-off TTL, or MaxHold; 0 for Taken and Broken
 	HandOff bool          // the lease was a hand-off that no renewal had confirmed
-	Err     error         // why the masters did not renew it, who broke it (*Breaker), or nil
+	Err     error         // why the masters did not renew it, the *Breaker, or nil
 }
 
 func (l *Loss) Error() string { return fmt.Sprintf("lease of %q lost", l.Name) }

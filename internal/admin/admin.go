@@ -1,4 +1,6 @@
-package engine
+// Package admin shows what the masters have of locks, and breaks holds for an operator. It asks the masters and has no
+// part in a lease: what it sees is what any process would see.
+package admin
 
 import (
 	"cmp"
@@ -12,8 +14,10 @@ import (
 	"time"
 
 	"github.com/seed74116694/fencelock/fencing"
+	"github.com/seed74116694/fencelock/internal/clock"
 	"github.com/seed74116694/fencelock/internal/errs"
 	"github.com/seed74116694/fencelock/internal/hold"
+	"github.com/seed74116694/fencelock/internal/lockerr"
 	"github.com/seed74116694/fencelock/internal/masterset"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/internal/wire"
@@ -24,28 +28,48 @@ type View struct {
 	Index   int
 	Addr    string
 	Token   fencing.Token
-	Holders []Holder
-	Waiters []Waiter
+	Holders []wire.Holder
+	Waiters []wire.Waiter
 	Err     error
 	Silent  bool // the master did not answer; else it answered, if only with Err
 }
 
-// Admin asks the masters what they have of locks, and breaks holds.
-type Admin struct{ e *Engine }
+// Admin asks the masters of one engine. Its zero Config is of no use.
+type Admin struct {
+	Config
+	evicting sync.Map // the addresses of the servers of which the log says that they evict keys
+}
+
+// Config has what an Admin needs of its engine. Every field is set.
+type Config struct {
+	Masters    []*transport.Master
+	MasterSet  *masterset.Set
+	Keys       wire.Keyspace
+	Clock      clock.Clock
+	Timeout    time.Duration // of one call
+	AskTimeout time.Duration // of a question to a server that is no script
+	Scripts    func(m *transport.Master) (inspect, breaks *transport.Script)
+	Proposal   func() int64 // the token floor to propose
+	GoOn       func(m *transport.Master, key string, more wire.More)
+	Warn       func(message string, attributes ...slog.Attr)
+	Life       context.Context   // ends when the locker is closed
+	Closed     func() bool       // Close has begun
+	Spawn      func(func()) bool // starts a goroutine that Close waits for; false after Close
+}
 
 // Inspect asks every master for the state of the lock, and changes nothing. Each view is of one master only: a lock
 // that one of several masters shows as held may have no holder, if no quorum shows the same. open is false after Close.
-func (a Admin) Inspect(ctx context.Context, name string) (all []View, open bool) {
-	return askAll(a.e, func(m *transport.Master) View { return a.view(ctx, m, name) })
+func (a *Admin) Inspect(ctx context.Context, name string) (all []View, open bool) {
+	return askAll(a, func(m *transport.Master) View { return a.view(ctx, m, name) })
 }
 
 // askAll calls ask for every master at once, and returns the answers by master.
-func askAll[Answer any](e *Engine, ask func(m *transport.Master) Answer) (all []Answer, open bool) {
-	all, open = make([]Answer, len(e.masters)), !e.registry.isClosed()
+func askAll[Answer any](of *Admin, ask func(m *transport.Master) Answer) (all []Answer, open bool) {
+	all, open = make([]Answer, len(of.Masters)), !of.Closed()
 	var asked sync.WaitGroup
-	for i, m := range e.masters {
+	for i, m := range of.Masters {
 		asked.Add(1)
-		if !open || !e.tasks.spawn(func() { all[i] = ask(m); asked.Done() }) {
+		if !open || !of.Spawn(func() { all[i] = ask(m); asked.Done() }) {
 			return nil, false // if it is closed in between, the masters that were asked still answer
 		}
 	}
@@ -56,13 +80,13 @@ func askAll[Answer any](e *Engine, ask func(m *transport.Master) Answer) (all []
 // Ping asks every server of each master whether it would grant a lock: whether it takes writes, runs the scripts and
 // evicts nothing, and whether its marker lets it vote for this engine. It writes nothing. A view has only the error,
 // with a cure.
-func (a Admin) Ping(ctx context.Context) (all []View, open bool) {
-	markers := make([]masterset.Reading, len(a.e.masters))
-	all, open = askAll(a.e, func(m *transport.Master) View {
+func (a *Admin) Ping(ctx context.Context) (all []View, open bool) {
+	markers := make([]masterset.Reading, len(a.Masters))
+	all, open = askAll(a, func(m *transport.Master) View {
 		v := View{Index: m.Index, Addr: m.Addr()}
-		bounded, cancel := context.WithTimeout(ctx, a.e.cfg.ReleaseTimeout)
+		bounded, cancel := context.WithTimeout(ctx, a.Timeout)
 		defer cancel()
-		sent := a.e.clock.Now()
+		sent := a.Clock.Now()
 		shards, _, err := m.Shards()
 		if err == nil && len(shards) == 0 {
 			err = transport.ErrNoSlots
@@ -73,9 +97,9 @@ func (a Admin) Ping(ctx context.Context) (all []View, open bool) {
 				break
 			}
 		}
-		markers[m.Index] = a.e.masterSet.Read(bounded, m.Index)
+		markers[m.Index] = a.MasterSet.Read(bounded, m.Index)
 		if err != nil && bounded.Err() != nil {
-			err = &transport.NoReply{After: a.e.clock.Now().Mono - sent.Mono}
+			err = &transport.NoReply{After: a.Clock.Now().Mono - sent.Mono}
 		}
 		v.Err = m.Explain(err)
 		if cure := transport.Cure(v.Err); cure != "" {
@@ -86,25 +110,25 @@ func (a Admin) Ping(ctx context.Context) (all []View, open bool) {
 	if !open {
 		return nil, false
 	}
-	for i, standing := range a.e.masterSet.Examine(markers) {
+	for i, standing := range a.MasterSet.Examine(markers) {
 		switch v := &all[i]; {
 		case v.Err != nil:
 		case standing.Err != nil && len(all) == 1:
 			v.Err = standing.Err
 		case standing != masterset.Standing{}:
-			v.Err = &Abstaining{standing.Abstains, standing.Err}
+			v.Err = &lockerr.Abstaining{For: standing.Abstains, Err: standing.Err}
 		}
 	}
 	return all, true
 }
 
 // ping asks one server. In a Cluster it looks for a name of this server.
-func (a Admin) ping(ctx context.Context, m *transport.Master, shard transport.Shard) error {
+func (a *Admin) ping(ctx context.Context, m *transport.Master, shard transport.Shard) error {
 	var name string
 	key, err := shard.FindKey(ctx, func(yield func(string) bool) {
 		for i := range mostNames {
 			name = fmt.Sprintf("ping:%d", i)
-			if !yield(wire.AllOf(a.e.keys.Of(name))[1]) { // a sorted set, as the check needs it
+			if !yield(wire.AllOf(a.Keys.Of(name))[1]) { // a sorted set, as the check needs it
 				return
 			}
 		}
@@ -123,19 +147,22 @@ func (a Admin) ping(ctx context.Context, m *transport.Master, shard transport.Sh
 
 const mostNames = 4096 // some name of so many is in each server's slots
 
+func (a *Admin) quorum() int { return len(a.Masters)/2 + 1 }
+
 // view asks one master for the state of the lock.
-func (a Admin) view(ctx context.Context, m *transport.Master, name string) View {
-	bounded, cancel := context.WithTimeout(ctx, a.e.cfg.ReleaseTimeout)
+func (a *Admin) view(ctx context.Context, m *transport.Master, name string) View {
+	bounded, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
-	k := wire.AllOf(a.e.keys.Of(name))
-	r, sent := m.Do(bounded, a.e.scripts.of(m).inspect, k[:1], wire.Vote{}, nil)
+	k := wire.AllOf(a.Keys.Of(name))
+	inspect, _ := a.Scripts(m)
+	r, sent := m.Do(bounded, inspect, k[:1], wire.Vote{}, nil)
 	reply, err := wire.ReadInspect(r)
 	if err == nil {
 		err = m.At(k[0]).Replica(bounded, k[1])
 	}
 	// The time limit is this package's or the caller's. In both cases the master did not answer within it.
 	if err != nil && bounded.Err() != nil {
-		err = &transport.NoReply{After: a.e.clock.Now().Mono - sent.Mono}
+		err = &transport.NoReply{After: a.Clock.Now().Mono - sent.Mono}
 	}
 	return View{
 		Index: m.Index, Addr: m.At(k[0]).Addr(), Token: reply.Token, Holders: reply.Holders, Waiters: reply.Waiters,
@@ -153,14 +180,14 @@ type Listed struct {
 
 // List yields each lock whose name begins with namePrefix and that some master shows as held or waited for; with free
 // also those that only have a token. It changes nothing. A server that fails is left out from there on, and the listing
-// of the others continues.
-func (a Admin) List(ctx context.Context, namePrefix string, free bool) iter.Seq[Listed] {
+// of the other servers continues.
+func (a *Admin) List(ctx context.Context, namePrefix string, free bool) iter.Seq[Listed] {
 	return func(yield func(Listed) bool) {
 		l := &listing{
-			Admin: a, ctx: ctx, pattern: a.e.keys.Pattern(namePrefix), free: free, yield: yield,
-			listed: make(map[string]struct{}), silent: make([]error, len(a.e.masters)),
+			Admin: a, ctx: ctx, pattern: a.Keys.Pattern(namePrefix), free: free, yield: yield,
+			listed: make(map[string]struct{}), silent: make([]error, len(a.Masters)),
 		}
-		for _, m := range a.e.masters {
+		for _, m := range a.Masters {
 			if !l.ofMaster(m) {
 				return
 			}
@@ -170,14 +197,14 @@ func (a Admin) List(ctx context.Context, namePrefix string, free bool) iter.Seq[
 
 // listing is a List in progress. Its methods return false when the listing ends.
 type listing struct {
-	Admin
+	*Admin
 	ctx      context.Context
 	pattern  string
 	free     bool
 	yield    func(Listed) bool
 	listed   map[string]struct{} // the names yielded so far: several masters have them, and SCAN repeats keys
 	failures int                 // so far
-	silent   []error             // by master: why it is not asked about locks that others list; nil if it answers
+	silent   []error             // by master: why it is not asked about locks of another's list; nil if it answers
 }
 
 // scanRounds bounds how often the servers of a master are scanned because keys have moved in between.
@@ -216,7 +243,7 @@ func (l *listing) ofMaster(m *transport.Master) bool {
 func (l *listing) shards(m *transport.Master) (all []transport.Shard, version string, err error) {
 	var got []transport.Shard
 	var at string
-	err = l.step(batchTimeout, func(context.Context) (err error) {
+	err = l.step(l.AskTimeout, func(context.Context) (err error) {
 		got, at, err = m.Shards()
 		return err
 	})
@@ -232,8 +259,8 @@ func (l *listing) step(limit time.Duration, run func(context.Context) error) err
 	bounded, cancel := context.WithTimeout(l.ctx, limit)
 	defer cancel()
 	done := make(chan error, 1)
-	if l.e.registry.isClosed() || !l.e.tasks.spawn(func() { done <- run(bounded) }) {
-		return ErrClosed
+	if l.Closed() || !l.Spawn(func() { done <- run(bounded) }) {
+		return lockerr.ErrClosed
 	}
 	select {
 	case err := <-done:
@@ -249,12 +276,12 @@ func (l *listing) fail(m *transport.Master, addr string, err error) bool {
 		l.yield(Listed{Err: errs.Cause(l.ctx)})
 		return false
 	}
-	if l.e.registry.isClosed() {
-		l.yield(Listed{Err: ErrClosed})
+	if l.Closed() {
+		l.yield(Listed{Err: lockerr.ErrClosed})
 		return false
 	}
 	l.failures++
-	return l.yield(Listed{Err: &NodeFailure{Index: m.Index, Addr: addr, Err: m.Explain(err)}})
+	return l.yield(Listed{Err: &lockerr.NodeFailure{Index: m.Index, Addr: addr, Err: m.Explain(err)}})
 }
 
 // ofShard lists the locks of one server, step by step. A failure ends its part of the listing.
@@ -262,9 +289,9 @@ func (l *listing) ofShard(m *transport.Master, shard transport.Shard) bool {
 	for cursor := uint64(0); ; {
 		var keys []string
 		var next uint64
-		err := l.step(l.e.cfg.ReleaseTimeout, func(ctx context.Context) (err error) {
+		err := l.step(l.Timeout, func(ctx context.Context) (err error) {
 			if keys, next, err = shard.Scan(ctx, l.pattern, cursor); err == nil {
-				err = shard.Replica(ctx, l.e.keys.Marker)
+				err = shard.Replica(ctx, l.Keys.Marker)
 			}
 			return err
 		})
@@ -287,7 +314,7 @@ func (l *listing) ofShard(m *transport.Master, shard transport.Shard) bool {
 func (l *listing) show(m *transport.Master, keys []string) (silence error, more bool) {
 	var names []string
 	for _, key := range keys {
-		if name, ok := l.e.keys.NameOf(key); ok {
+		if name, ok := l.Keys.NameOf(key); ok {
 			if _, before := l.listed[name]; !before {
 				names = append(names, name)
 			}
@@ -302,12 +329,12 @@ func (l *listing) show(m *transport.Master, keys []string) (silence error, more 
 		if v.Silent {
 			silence = v.Err
 		} else if v.Err != nil || len(v.Holders) > 0 || len(v.Waiters) > 0 || l.free && v.Token > 0 {
-			views := make([]View, len(l.e.masters))
+			views := make([]View, len(l.Masters))
 			views[m.Index] = v
 			shown, all = append(shown, names[i]), append(all, views)
 		}
 	}
-	for _, other := range l.e.masters {
+	for _, other := range l.Masters {
 		if other == m {
 			continue
 		}
@@ -323,8 +350,8 @@ func (l *listing) show(m *transport.Master, keys []string) (silence error, more 
 		if !l.yield(Listed{Name: name, Views: all[i]}) {
 			return nil, false
 		}
-		if l.ctx.Err() != nil || l.e.registry.isClosed() {
-			return cmp.Or(l.ctx.Err(), ErrClosed), true // in fail the listing ends
+		if l.ctx.Err() != nil || l.Closed() {
+			return cmp.Or(l.ctx.Err(), lockerr.ErrClosed), true // in fail the listing ends
 		}
 	}
 	return silence, true
@@ -340,8 +367,8 @@ func (l *listing) ofLocks(m *transport.Master, names []string, silence error) []
 			views[i] = l.view(l.ctx, m, name)
 		}
 		asked.Add(1)
-		if silence != nil || !l.e.tasks.spawn(task) {
-			views[i] = View{Index: m.Index, Addr: m.Addr(), Err: cmp.Or(silence, ErrClosed), Silent: true}
+		if silence != nil || !l.Spawn(task) {
+			views[i] = View{Index: m.Index, Addr: m.Addr(), Err: cmp.Or(silence, lockerr.ErrClosed), Silent: true}
 			asked.Done()
 		}
 	}
@@ -355,7 +382,7 @@ var ErrGone = errors.New("hold is gone")
 // Break makes a hold unrenewable on every master, and returns when a quorum does not have it any more: its process has
 // given it back, or it has expired. At once, and for a waiter, that is the case at once. A quorum has to carry it out,
 // else the error is an *Error. To repeat it is harmless.
-func (a Admin) Break(ctx context.Context, name, hold string, by Breaker, atOnce bool) error {
+func (a *Admin) Break(ctx context.Context, name, hold string, by wire.Breaker, atOnce bool) error {
 	for first, pause := true, breakPoll; ; first, pause = false, min(2*pause, breakPollMost) {
 		answers, err := a.breakOnAll(ctx, name, hold, by, atOnce)
 		switch {
@@ -375,16 +402,16 @@ func (a Admin) Break(ctx context.Context, name, hold string, by Breaker, atOnce 
 		switch {
 		case first && !found:
 			return ErrGone
-		case gone >= a.e.masters.quorum():
+		case gone >= a.quorum():
 			return nil
 		}
-		// Its process may give the hold back at any moment, and tells only waiters.
+		// Its process may give the hold back at any moment, and only waiters get a message.
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return errs.Cause(ctx)
-		case <-a.e.life.Done():
-			return ErrClosed
+		case <-a.Life.Done():
+			return lockerr.ErrClosed
 		}
 	}
 }
@@ -396,35 +423,36 @@ const (
 )
 
 // breakOnAll runs the script on every master and returns the answers of at least a quorum.
-func (a Admin) breakOnAll(
-	ctx context.Context, name, id string, by Breaker, atOnce bool,
+func (a *Admin) breakOnAll(
+	ctx context.Context, name, id string, by wire.Breaker, atOnce bool,
 ) (answers []wire.BreakReply, err error) {
-	e, key := a.e, a.e.keys.Of(name)
+	key := a.Keys.Of(name)
 	request := wire.Break{Hold: id, AtOnce: atOnce, Late: wire.FormatMillis(hold.Lateness), By: by}
 	type answer struct {
 		reply wire.BreakReply
 		err   error
 	}
-	all, open := askAll(e, func(m *transport.Master) (a answer) {
-		bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
+	all, open := askAll(a, func(m *transport.Master) (got answer) {
+		bounded, cancel := context.WithTimeout(ctx, a.Timeout)
 		defer cancel()
-		keys, vote := e.keys.ForCall(nil, key), m.Vote(e.tokens.Proposal())
-		r, sent := m.Do(bounded, e.scripts.of(m).breaks, keys, vote, request.Args(nil))
-		if a.reply, a.err = wire.ReadBreak(r); a.err != nil && bounded.Err() != nil {
-			a.err = &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
+		keys, vote := a.Keys.ForCall(nil, key), m.Vote(a.Proposal())
+		_, breaks := a.Scripts(m)
+		r, sent := m.Do(bounded, breaks, keys, vote, request.Args(nil))
+		if got.reply, got.err = wire.ReadBreak(r); got.err != nil && bounded.Err() != nil {
+			got.err = &transport.NoReply{After: a.Clock.Now().Mono - sent.Mono}
 		}
-		if a.reply.More == wire.MoreAdmits {
-			e.waiters[m.Index].goOn(key, a.reply.More)
+		if got.reply.More == wire.MoreAdmits {
+			a.GoOn(m, key, got.reply.More)
 		}
-		return a
+		return got
 	})
 	if !open {
-		return nil, ErrClosed
+		return nil, lockerr.ErrClosed
 	}
-	failed := &Error{Op: OpBreak, Kind: NoQuorum, Unknown: true, Name: name, Need: e.masters.quorum()}
-	for i, m := range e.masters {
+	failed := &lockerr.Error{Op: lockerr.OpBreak, Unknown: true, Name: name, Need: a.quorum()}
+	for i, m := range a.Masters {
 		if err := all[i].err; err != nil {
-			failed.Nodes = append(failed.Nodes, failureOf(m, key, m.Explain(err)))
+			failed.Nodes = append(failed.Nodes, lockerr.OfMaster(m, key, m.Explain(err)))
 		} else {
 			answers = append(answers, all[i].reply)
 		}
@@ -435,25 +463,13 @@ func (a Admin) breakOnAll(
 	if ctx.Err() != nil {
 		failed.Err = errs.Cause(ctx)
 	}
-	failed.Kind, _ = e.masters.refusal(failed.Nodes)
+	failed.Kind, _ = failed.Nodes.Refusal(a.Masters)
 	return nil, failed
 }
 
-// Found makes new masters a set whose first lock is granted at once, by the word of the caller: see masterset.Found. It
-// refuses masters that have any key of the prefix.
-func Found(ctx context.Context, cfg Config) error {
-	e := New(cfg)
-	defer e.Close()
-	err := e.masterSet.Found(ctx, func() error { return inUse(ctx, e) })
-	if cause := errs.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-		return errs.Join(cause, err)
-	}
-	return err
-}
-
-// inUse returns an error that names a key of the prefix that some master has.
-func inUse(ctx context.Context, e *Engine) error {
-	for i, m := range e.masters {
+// InUse returns an error that names a key of the prefix that some master has.
+func (a *Admin) InUse(ctx context.Context) error {
+	for i, m := range a.Masters {
 		shards, _, err := m.Shards()
 		if err != nil {
 			return err
@@ -461,7 +477,7 @@ func inUse(ctx context.Context, e *Engine) error {
 		for _, shard := range shards {
 			keys, cursor := []string(nil), uint64(0)
 			for more := true; more; more = cursor != 0 {
-				if keys, cursor, err = shard.Scan(ctx, e.keys.AnyPattern(), cursor); err != nil {
+				if keys, cursor, err = shard.Scan(ctx, a.Keys.AnyPattern(), cursor); err != nil {
 					return fmt.Errorf("master %d (%s) does not list its keys: %w", i, m.Addr(), err)
 				}
 				if len(keys) > 0 {
@@ -473,32 +489,24 @@ func inUse(ctx context.Context, e *Engine) error {
 	return nil
 }
 
-// evicting has the addresses of the servers of which the log says that they evict keys: a server whose node is made
-// again is reported once.
-type evicting struct {
-	e    *Engine
-	told sync.Map
-}
-
-// ask asks a server that answers for the first time whether it evicts keys, because nothing else reports an eviction.
-// It waits for no answer.
-func (v *evicting) ask(n *transport.Node) {
-	e := v.e
-	e.tasks.spawn(func() {
-		ctx, cancel := context.WithTimeout(e.life, batchTimeout)
+// AskEviction asks a server that answers for the first time whether it evicts keys, because nothing else reports an
+// eviction. It waits for no answer. A server whose node is made again is reported once.
+func (a *Admin) AskEviction(n *transport.Node) {
+	a.Spawn(func() {
+		ctx, cancel := context.WithTimeout(a.Life, a.AskTimeout)
 		defer cancel()
 		policy, limited, known := n.EvictionPolicy(ctx)
 		if !known || policy == noEviction {
 			return
 		}
-		if _, told := v.told.LoadOrStore(n.Addr(), true); told {
+		if _, told := a.evicting.LoadOrStore(n.Addr(), true); told {
 			return
 		}
 		message := "server may evict locks; set its maxmemory-policy to noeviction"
 		if !limited {
 			message = "server would evict locks if its memory were limited; set its maxmemory-policy to noeviction"
 		}
-		e.observers.warn(message, slog.String("master", n.Addr()), slog.String("policy", policy))
+		a.Warn(message, slog.String("master", n.Addr()), slog.String("policy", policy))
 	})
 }
 
