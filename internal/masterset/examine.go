@@ -71,9 +71,9 @@ func (s *Set) Examine(all []Reading) []Standing {
 	return standings
 }
 
-// Begin starts the first pass, if none has begun, and waits for nothing. Servers may begin after their clients, and Ping
-// changes nothing: a client that waits for it before its first lock would wait for good. So passes follow each other,
-// until one has found every master in order.
+// Begin starts the first pass, if none has begun, and waits for nothing. Passes follow each other until one has found
+// every master in order. Servers may begin after their clients, and Ping changes nothing: without that, a client that
+// waits for Ping before its first lock would wait for good.
 func (s *Set) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
