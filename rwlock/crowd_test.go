@@ -167,9 +167,9 @@ func TestRefusedReleasesBackOff(t *testing.T) {
 	}
 }
 
-// A waiter keeps its place while its process is heard of in time. A real server and its clients may be on a machine that
-// stands still for longer. Then the waiter asks again, behind the others, and the crowd lines up anew. In fake time each
-// asks once.
+// A waiter keeps its place while its process is heard of in time. A real server and its clients may be on a machine
+// that stands still for longer. Then the waiter asks again, behind the others, and the crowd lines up anew. In fake
+// time each asks once.
 func TestFIFOOfManyProcesses(t *testing.T) {
 	everywhere(t, func(w *world) {
 		const lockers, attempts = 10, 10

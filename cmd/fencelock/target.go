@@ -307,8 +307,8 @@ func (t *target) dial() (*connection, error) {
 	return c, nil
 }
 
-// nodeTimeout has one of several servers awaited for as long as -timeout says where locks are asked for, too: by default
-// that is half a second. Half of the TTL is left for the command.
+// nodeTimeout has one of several servers awaited for as long as -timeout says where locks are asked for, too: else that
+// is half a second. Half of the TTL is left for the command.
 func (t *target) nodeTimeout() rwlock.Option {
 	return settings.LockerOption(func(l *settings.Locker) {
 		l.NodeTimeout = min(t.timeout, cmp.Or(max(t.ttl, 0), l.Lock.TTL)/2, l.Lock.TTL/2)
