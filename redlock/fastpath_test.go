@@ -187,7 +187,7 @@ func TestUncontendedCommandsOfAMaster(t *testing.T) {
 
 func await(t *testing.T, done func() bool) {
 	t.Helper()
-	require.Eventually(t, done, 10*time.Second, time.Millisecond)
+	require.Eventually(t, done, testkit.Patience, time.Millisecond)
 }
 
 // scriptsOf returns how many scripts a server has run, and the commands inside them.

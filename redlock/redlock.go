@@ -68,7 +68,8 @@ func checkMasters(masters []rueidis.Client) error {
 // Each address is host:port or a URL, as for rwlock.Open, of one server or of several: redis://a:6379,b:6379,c:6379. A
 // server need not answer yet: Ping names those that do not, and matches rwlock.ErrNoQuorum if too few do. Open begins
 // the check of the masters in the background, and the first start of a set with it: new masters grant nothing for the
-// longest TTL from then on. New says more, and Found spares that.
+// longest TTL from then on. It goes on until every server is in order, so a program may wait for Ping before its first
+// lock. New says more, and Found spares that.
 func Open(addrs []string, opts ...rwlock.Option) (*rwlock.Locker, error) {
 	clients, err := open(addrs)
 	if err != nil {

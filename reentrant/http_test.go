@@ -25,7 +25,7 @@ type service struct{ handler http.Handler }
 
 func (s service) RoundTrip(r *http.Request) (*http.Response, error) {
 	// Who does not join waits for itself: that must end, as a failure.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	received := httptest.NewRequestWithContext(ctx, r.Method, r.URL.String(), nil)
 	received.Header = r.Header.Clone()

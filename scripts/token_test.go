@@ -52,7 +52,7 @@ func TestInspectRunsFromRedisCLI(t *testing.T) {
 		ask(reader("01"))
 		token := ask(reader("02"))[1]
 		ask(writer("03"))
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		out, err := exec.CommandContext(ctx, cli, "-p", strconv.Itoa(e.server.Port()),
 			"--eval", "inspect.lua", "fencelock:{or ders}").CombinedOutput()

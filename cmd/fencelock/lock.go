@@ -99,7 +99,7 @@ func defineLock(flags *flag.FlagSet) func(context.Context, *session) (int, error
 	quarantine := flags.Duration("quarantine", 0,
 		"the longest TTL over several masters: WithQuarantine of the application\n(default 10s)")
 	return func(ctx context.Context, s *session) (int, error) {
-		l.session, s.target.quarantine = s, *quarantine
+		l.session, s.target.ttl, s.target.quarantine = s, l.ttl, *quarantine
 		if wrong := l.mistake(); wrong != "" {
 			fmt.Fprintf(l.errs, "fencelock lock: %s\n", wrong)
 			return 0, errUsage

@@ -37,7 +37,7 @@ func TestLockEndsItsCommandWithoutAReader(t *testing.T) {
 			} else {
 				fill(t, write)
 			}
-			p := asProcess(t, urlOf(server), append([]string{"lock", "-ttl", "3s", "orders"},
+			p := asProcess(t, urlOf(server), append([]string{"lock", patience, "-ttl", "6s", "orders"},
 				shell(`trap '' TERM; sh -c 'trap "" TERM; echo "$$ is inside"; `+until+`'; :`)...)...)
 			p.cmd.Stderr = write
 			p.start()

@@ -107,8 +107,8 @@ func TestLockStatus(t *testing.T) {
 		"-try held -- true": {
 			statusHeld, `lock held is held for write by web-1 since \S+, hold ` + held.Owner(),
 		},
-		"-wait 2s held -- true":                   {statusHeld, "web-1"},
-		"-wait 2s -quiet held -- true":            {statusHeld, "^$"},
+		"-wait 5s held -- true":                   {statusHeld, "web-1"},
+		"-wait 5s -quiet held -- true":            {statusHeld, "^$"},
 		"-try other held -- true":                 {statusHeld, "web-1"},
 		"-shared -try held -- true":               {statusHeld, "web-1"},
 		"-ok-if-held -try held -- true":           {0, "^$"},
@@ -137,6 +137,26 @@ func TestLockStatus(t *testing.T) {
 			require.Equal(t, want.status, p.status(), "%s", &p.errs)
 			require.Regexp(t, want.errs, p.errs.String())
 		})
+	}
+}
+
+// An attempt over a quorum awaits the answers of slow servers for as long as -timeout says.
+func TestLockAwaitsSlowAnswers(t *testing.T) {
+	t.Parallel()
+	servers, addrs := startThree(t)
+	var proxies []*testredis.Proxy
+	for i, server := range servers {
+		proxies = append(proxies, testredis.NewProxy(t, server.Addr()))
+		addrs[i] = proxies[i].Addr()
+	}
+	hold(t, applicationOver(t, addrs), "held")
+	for name, status := range map[string]int{"free": statusOK, "held": statusHeld} {
+		asks := func(cmd []string) bool { return strings.HasPrefix(cmd[0], "EVAL") && cmd[3] == "fencelock:{"+name+"}" }
+		for _, proxy := range proxies {
+			proxy.DelayNextReply(asks, 1500*time.Millisecond)
+		}
+		p := startLock(t, "redis://"+strings.Join(addrs, ","), "-quarantine", "1h", "-try", name, "--", "true")
+		require.Equal(t, status, p.status(), "%s", &p.errs)
 	}
 }
 
@@ -237,7 +257,7 @@ func TestLockEndsItsCommandAfterALoss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testredis.StartBinary(t, binary(t))
-			p := startLock(t, urlOf(server), append([]string{"-ttl", "3s", "orders"}, shell("trap '' TERM; "+until)...)...)
+			p := startLock(t, urlOf(server), append([]string{"-ttl", "6s", "orders"}, shell("trap '' TERM; "+until)...)...)
 			p.says("runs")
 			c.lose(t, server, p)
 			require.Equal(t, statusLost, p.status())
@@ -324,7 +344,7 @@ func TestLockOverAFailover(t *testing.T) {
 func TestLockEndsInnerCommands(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartBinary(t, binary(t))
-	p := startLock(t, urlOf(server), "-ttl", "3s", "outer", "--", "sh", "-c",
+	p := startLock(t, urlOf(server), "-ttl", "6s", "outer", "--", "sh", "-c",
 		`"$FENCELOCK" lock `+patience+` inner -- sh -c 'sh -c "echo runs; `+until+`"; :'; :`)
 	p.says("runs")
 	commandOn(t, server, "FLUSHALL")
@@ -335,7 +355,7 @@ func TestLockEndsInnerCommands(t *testing.T) {
 func TestLockKilled(t *testing.T) {
 	t.Parallel()
 	server := testredis.StartBinary(t, binary(t))
-	p := startLock(t, urlOf(server), append([]string{"-ttl", "1s", "orders"}, shell("exec sleep 1000")...)...)
+	p := startLock(t, urlOf(server), append([]string{"-ttl", "6s", "orders"}, shell("exec sleep 1000")...)...)
 	p.says("runs")
 	p.signal(syscall.SIGKILL)
 	p.status() // the sleep has its output, so it has ended
@@ -400,7 +420,7 @@ func TestLockOncePerTick(t *testing.T) {
 			t.Parallel()
 			for tick := range testredis.Few(2, 5) {
 				line := []string{
-					"-min-hold", "20s", "-wait", "1500ms", "-ok-if-held", fmt.Sprintf("nightly-%d-%d", job, tick), "--", "echo",
+					"-min-hold", "20s", "-wait", "5s", "-ok-if-held", fmt.Sprintf("nightly-%d-%d", job, tick), "--", "echo",
 					"ran",
 				}
 				one := startLock(t, urlOf(server), line...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -17,6 +18,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/seed74116694/fencelock/internal/errs"
+	"github.com/seed74116694/fencelock/internal/settings"
 	"github.com/seed74116694/fencelock/internal/transport"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/rwlock"
@@ -40,6 +42,7 @@ type target struct {
 	prefix         string
 	by             string // who breaks holds
 	timeout        time.Duration
+	ttl            time.Duration // of the locks that it takes; 0 for none
 	quarantine     time.Duration // of a quorum; 0 for the default
 }
 
@@ -279,7 +282,7 @@ func (t *target) dial() (*connection, error) {
 	c := new(connection)
 	if err = c.dial(addrs, option); err == nil {
 		options := []rwlock.Option{
-			rwlock.WithPrefix(t.prefix), rwlock.WithReleaseTimeout(t.timeout),
+			rwlock.WithPrefix(t.prefix), rwlock.WithReleaseTimeout(t.timeout), t.nodeTimeout(),
 			rwlock.WithLogger(slog.New(slog.DiscardHandler)), // errors are printed by the sub-command
 		}
 		if t.by != "" {
@@ -302,6 +305,14 @@ func (t *target) dial() (*connection, error) {
 		return nil, &connectionError{err, t.advice(err)}
 	}
 	return c, nil
+}
+
+// nodeTimeout has one of several servers awaited for as long as -timeout says where locks are asked for, too: else that
+// is half a second. Half of the TTL is left for the command.
+func (t *target) nodeTimeout() rwlock.Option {
+	return settings.LockerOption(func(l *settings.Locker) {
+		l.NodeTimeout = min(t.timeout, cmp.Or(max(t.ttl, 0), l.Lock.TTL)/2, l.Lock.TTL/2)
+	})
 }
 
 // connectionError is a target that cannot be used, and what to do about it.

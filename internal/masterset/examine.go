@@ -71,12 +71,35 @@ func (s *Set) Examine(all []Reading) []Standing {
 	return standings
 }
 
-// Begin starts the first pass, if none has begun, and waits for nothing.
+// Begin starts the first pass, if none has begun, and waits for nothing. Passes follow each other until one has found
+// every master in order. Servers may begin after their clients, and Ping changes nothing: without that, a client that
+// waits for Ping before its first lock would wait for good.
 func (s *Set) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == nil {
 		s.startLocked()
+		s.cfg.Spawn(s.goOn)
+	}
+}
+
+// goOn has passes follow each other until one has found every master in order.
+func (s *Set) goOn() {
+	for pause := passPause; ; pause = min(2*pause, mostBeginPause) {
+		_ = s.Check(s.cfg.Life) // starts the pass that is due
+		s.mu.Lock()
+		settled := s.settled
+		s.mu.Unlock()
+		if settled {
+			return
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-s.cfg.Life.Done():
+			timer.Stop()
+			return
+		}
 	}
 }
 

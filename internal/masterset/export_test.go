@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// MostBeginPause is the longest pause between the passes of Begin.
+const MostBeginPause = mostBeginPause
+
 // Server names one master in a client's list.
 type Server = server
 

@@ -85,6 +85,9 @@ func Quarantine(longestTTL time.Duration) time.Duration { return max(longestTTL,
 // passPause is how long after an incomplete or refused pass the next acquisition starts another one.
 const passPause = time.Second
 
+// mostBeginPause is the longest pause between the passes of Begin.
+const mostBeginPause = 10 * passPause
+
 // recheckPause is the minimum time between the end of a pass and a recheck.
 const recheckPause = 50 * time.Millisecond
 

@@ -127,6 +127,43 @@ func TestCheck(t *testing.T) {
 	})
 }
 
+// Servers begin later than the client, and one of them later still. Each gets its marker although nothing is acquired,
+// and then the client leaves them alone. While they are away it asks less and less often.
+func TestServersThatBeginLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := embed(t, func(int, *testredis.Mini) {})
+		for _, m := range e.minis {
+			m.Freeze()
+		}
+		inOrder := func() (all []int) {
+			synctest.Wait()
+			for i, m := range e.masters {
+				if m.Identified() {
+					all = append(all, i)
+				}
+			}
+			return all
+		}
+		e.Begin()
+		time.Sleep(time.Minute)
+		require.Empty(t, inOrder())
+		e.minis[0].Thaw()
+		e.minis[2].Thaw()
+		time.Sleep(time.Minute)
+		require.Equal(t, []int{0, 2}, inOrder())
+		before := e.passes()[0]
+		const passes = 10
+		time.Sleep(passes * masterset.MostBeginPause)
+		require.InDelta(t, passes, e.passes()[0]-before, passes/2)
+		e.minis[1].Thaw()
+		time.Sleep(time.Minute)
+		require.Equal(t, []int{0, 1, 2}, inOrder())
+		asked := e.passes()
+		time.Sleep(time.Hour)
+		require.Equal(t, asked, e.passes(), "an idle client asks nothing")
+	})
+}
+
 // However many calls of Recheck come, the passes have a pause between them.
 func TestRecheckPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package releases_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -84,6 +85,37 @@ func TestReleasesWaitForAServer(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Zero(t, w.underWay.Load())
 		require.Zero(t, w.Waiting(key))
+	})
+}
+
+// A server refuses the release of one lock for now, so that one is repeated with a growing pause. A release of another
+// lock, which the server takes, does not wait for the next of these probes, nor behind what waits for it.
+func TestAServerThatRefusesOneReleaseGetsAnotherAtOnce(t *testing.T) {
+	in(t, func(w *world, link *testredis.Link) {
+		const refusedKey = "p:{refused}"
+		var sent []string // keys of the releases, in their order; of the first also where the server has no script
+		link.Deny(func(cmd []string) string {
+			if i := slices.IndexFunc(cmd, func(s string) bool { return s == key || s == refusedKey }); i >= 0 {
+				sent = append(sent, cmd[i])
+				if cmd[i] == refusedKey {
+					return "BUSY not now"
+				}
+			}
+			return ""
+		})
+		refused := w.release()
+		refused.Key = refusedKey
+		w.Add(refused, false)
+		time.Sleep(transport.BackoffMax) // the pause has grown
+		synctest.Wait()
+		require.Equal(t, 1, w.Waiting(key))
+		require.Greater(t, len(sent), 1)
+		sent = nil
+
+		w.Add(w.release(), false)
+		synctest.Wait() // no time goes by
+		require.EqualValues(t, 1, w.underWay.Load(), "only the refused one is left")
+		require.Equal(t, []string{key, refusedKey}, slices.Compact(sent), "the answer is followed by what waits")
 	})
 }
 

@@ -14,9 +14,9 @@ func Silent() settings.LockerOption {
 }
 
 // Patience gives a locker on real servers longer timeouts than the default, where no other option sets them: a busy
-// machine may stand still for three seconds. It has to be the last option.
+// machine may stand still for five seconds. It has to be the last option.
 func Patience() settings.LockerOption {
-	const answer = 5 * time.Second
+	const answer = 15 * time.Second
 	return func(l *settings.Locker) {
 		if l.NodeTimeout == 0 {
 			l.NodeTimeout = min(answer, l.Lock.TTL*3/4)
