@@ -175,6 +175,30 @@ var movingStates = map[string]movingState{
 			e.answers(1, release("05", 0))
 		},
 	},
+	"a tombstone before the first grant": {
+		keys:   []int{0, 3},
+		before: []call{release("02", ttl)},
+		during: func(e *migration, gone []string) {
+			if len(gone) == 2 {
+				e.answers(3, acquire(writer("02")))
+				e.answers(1, acquire(writer("03")))
+				e.answers(1, release("03", 0))
+				e.answers(3, acquire(writer("02")))
+				return
+			}
+			for range 2 { // nothing of a request stays, or the second one would find it
+				e.refuses(acquire(writer("02")))
+				e.refuses(acquire(writer("03").by("a")))
+				e.refuses(acquire(reader("02")))
+			}
+		},
+		after: func(e *migration) {
+			e.answers(3, acquire(writer("02")))
+			e.answers(1, acquire(writer("03")))
+			e.answers(3, acquire(writer("02")))
+			e.answers(1, release("03", 0))
+		},
+	},
 	"held beside a tombstone": {
 		keys:   []int{0, 3},
 		before: []call{acquire(writer("01")), release("02", ttl)},
