@@ -21,7 +21,7 @@ if flag >= 0 and flag < 32 and holder ~= id and not from and order ~= 'h' and (n
     or order == 'a' and call('HMGET', lock, 'd', 's') or { call('HGET', lock, 'd') } -- without n there is no record
   local text = flag % 2 == 1 and (has[1] or '') .. (has[5] or '') or has[1] or ''
   local n = has[3] or '0 0 0'
-  local status = not has[4] and string.sub(n, -2) == ' 0' and '2'
+  local status = not has[4] and (not has[3] or string.find(n, '^%d+ %d+ 0$')) and '2'
   if status and order == 'a' then
     local place, queue = string.format('%d', (has[2] or 0) + 1), lock .. ':q'
     status = type(redis.pcall('ZADD', queue, place, id)) == 'number' and '0' -- else acquire.lua fails by this too

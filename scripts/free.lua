@@ -76,9 +76,9 @@ if (t or not w) and not (own or others or ARGV[5]) and (not n or readers and rea
   if not lost then
     if readers then
       call('PEXPIRE', lock, life, 'GT')
-    elseif not w and mode == 'w' then
+    elseif not w and mode == 'w' and kind < 56 then
       -- Without w the lock may still have records, such as a tombstone of before its first grant. Then the key has an
-      -- expiry, and NX refuses.
+      -- expiry, as all keys that these scripts write, and NX refuses.
       lost = call('PEXPIRE', lock, life, 'NX') == 0
     elseif fresh then
       call('PEXPIRE', lock, life)

@@ -80,7 +80,7 @@
 -- Tokens have 16 digits, and times 13; a TTL in w has spaces before it. Times are ms of the server's clock. Samples,
 -- with hold ids cut to 4 letters:
 --   w        179593902432099717959390
---            1795939024320997179593902432001M8   100000     its token is the first part, granted for 10 s
+--            1795939024320997179593902432001M8   10000g     its token is the first part, granted for 10 s; n is there
 --   d        w 3333 - pfencelock:c:01MA web-1
 --   n        2 1 0                                         two records of holds, one waiter, none aside
 --   <hold>   g 1795939034320 1795939024320997 1795939024320 r 3333 - pfencelock:c:01MA web-1

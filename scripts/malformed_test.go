@@ -170,5 +170,17 @@ func TestFieldNOfAnotherForm(t *testing.T) {
 			}
 			require.Equal(e.t, before, e.dump(), n)
 		}
+		for _, n := range []string{"-1 1 0", "x 0", " 0"} { // of a writer for which another one waits
+			e.flushAll()
+			e.run(acquire(writer("01")))
+			e.run(acquire(writer("02")))
+			e.setFields(lockKey, "n", n)
+			before := e.dump()
+			for _, c := range []call{acquire(writer("03")), tryAcquire(writer("03")), release("01", 0), refresh("02")} {
+				_, err := e.try(c)
+				require.ErrorContains(e.t, err, "WRONGTYPE field w or n", "%s: %q", c.script, n)
+			}
+			require.Equal(e.t, before, e.dump(), n)
+		}
 	})
 }
