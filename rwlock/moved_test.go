@@ -45,6 +45,7 @@ func movingBehindHAProxy(t *testing.T) *moving {
 	m.move = func(t *testing.T) {
 		promote(t, second)
 		first.ReplicaOf(second)
+		testredis.AwaitMaster(t, m.addr, 2)
 	}
 	return m
 }

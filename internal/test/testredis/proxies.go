@@ -47,16 +47,22 @@ func StartHAProxy(t testing.TB, servers ...*Server) (addr string) {
 	}
 	startProxy(t, config.String(), binary, "-db", "-f")
 	addr = fmt.Sprintf("127.0.0.1:%d", port)
-	// Before its first checks HAProxy takes all servers for masters, and leads to one after the other.
+	AwaitMaster(t, addr, len(servers))
+	return addr
+}
+
+// AwaitMaster waits until an address leads all new connections to a master. Before its checks HAProxy takes so many
+// servers for masters, and leads to one after the other.
+func AwaitMaster(t testing.TB, addr string, servers int) {
+	t.Helper()
 	await(t, addr+" leads to a master alone", func() bool {
-		for range 2 * len(servers) {
+		for range 2 * servers {
 			if !leadsToMaster(addr) {
 				return false
 			}
 		}
 		return true
 	})
-	return addr
 }
 
 func leadsToMaster(addr string) bool {
