@@ -35,12 +35,17 @@ func (v *Visit) Mode() rwlock.Mode { return v.fence.Load().Mode }
 // Token is the token of the section.
 func (v *Visit) Token() fencing.Token { return v.fence.Load().Token }
 
-// Err distinguishes a reader that has left from other readers, which keep the section going.
+// Err distinguishes a reader that has left from other readers, which keep the section going. Trust in a lease ends
+// before its contexts do: they are cancelled when its mutex is unlocked, and its release may be on its way by then. So
+// the deadline decides, too, as Err of a lease does.
 func (v *Visit) Err() error {
-	if err := context.Cause(v.ctx); err != nil || !v.left.Load() {
+	if err := context.Cause(v.ctx); err != nil {
 		return err
 	}
-	return rwlock.ErrReleased
+	if v.left.Load() || v.Deadline().IsZero() {
+		return rwlock.ErrReleased
+	}
+	return nil
 }
 
 // Deadline is the end of the trust in the section.
