@@ -129,13 +129,13 @@ type part struct {
 }
 
 // begin looks for a section to nest in, or enters a new one. Under AsOwner it tries to join.
-func (t *together) begin(p *part) (err error) {
+func (t *together) begin(p *part) error {
 	s, first := t.locker.section(t.ctx, t.id, p.name)
 	if p.first = first; first {
 		if p.section = s; t.id.joins {
-			p.lease, err = t.locker.join(t.ctx, t.id, p.request)
+			return t.join(p)
 		}
-		return err
+		return nil
 	}
 	if !s.isOver() {
 		if !p.try {
@@ -148,6 +148,17 @@ func (t *together) begin(p *part) (err error) {
 	}
 	p.section = s
 	return t.mayNest(p)
+}
+
+// join looks for a hold of the owner on the masters. A lock that the call has joined has no section until Accept: other
+// goroutines of the owner can join it too. Two calls for a and b, say, join a. If one stayed in the section of a
+// meanwhile, the other, which has just got b, would give up both and begin again, and then they would do so in turns.
+func (t *together) join(p *part) (err error) {
+	p.leave()
+	if p.lease, err = t.locker.join(t.ctx, t.id, p.request); p.lease != nil || err != nil {
+		return err
+	}
+	return t.reenter(p)
 }
 
 // mayNest returns why the call must not nest in the section of that part, or ErrAgain if the section is over.
@@ -169,9 +180,8 @@ func (t *together) call(missing []rwlock.Want) (*rwlock.MultiLease, error) {
 	return owners.Of(t.locker.remote).AcquireAll(t.ctx, missing, t.r.remote(t.id), t.r.begun, t, t.r.opts)
 }
 
-// MayWait is called before each wait for a lock of another client. It leaves the sections of later locks, and of locks
-// that the owner has in another process: another goroutine can join them too. It enters the section of this lock again
-// if it has left that before.
+// MayWait is called before each wait for a lock of another client. It leaves the sections of later locks. It enters the
+// section of this lock again if it has left that before.
 func (t *together) MayWait(name string) error {
 	if err := t.inOrder(name); err != nil {
 		return err
@@ -179,7 +189,7 @@ func (t *together) MayWait(name string) error {
 	var waits *part
 	for i := range t.parts {
 		switch p := &t.parts[i]; {
-		case p.name > name || p.lease != nil:
+		case p.name > name:
 			p.leave()
 		case p.name == name:
 			waits = p

@@ -205,6 +205,52 @@ func TestAJoinedLockIsSharedWhileACallWaits(t *testing.T) {
 	})
 }
 
+// gated is a client whose calls wait for a channel that their context names.
+type gated struct{ rueidis.Client }
+
+type gate struct{}
+
+func (c gated) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if opened, ok := ctx.Value(gate{}).(chan struct{}); ok {
+		<-opened
+	}
+	return c.Client.Do(ctx, cmd)
+}
+
+// wrapped starts a process with a client that is wrapped.
+func wrapped(w *world, wrap func(rueidis.Client) rueidis.Client) *process {
+	w.Helper()
+	link := w.NewLink()
+	client := expect.NoError(rwlock.Dial("", link.Option())).In(w)
+	w.Cleanup(client.Close)
+	remote := w.ProcessWith(link, expect.NoError(rwlock.Wrap(client, wrap)).In(w))
+	return &process{reentrant.New(remote.Locker), remote}
+}
+
+// A call that has joined a lock, and has just got the last one, needs no other goroutine of the owner that is joining
+// it too. Else both could give up what they have in turns, for ever.
+func TestACallThatHasAllLocksDoesNotBeginAgain(t *testing.T) {
+	inFakeTime(t, func(w *world) {
+		p, q, r := wrapped(w, func(c rueidis.Client) rueidis.Client { return gated{c} }), start(w), w.Process()
+		ctx, there := ownedTwice(w)
+		a, b := must(w)(q.Lock(ctx, "a")), r.Take("b", rwlock.Write)
+		waits := p.lockAll(there, rwlock.Writes("a", "b"), rwlock.WithMaxWait(time.Second))
+		w.UntilWaiting("b", 1)
+		opened := make(chan struct{})
+		joins := p.lockAll(context.WithValue(there, gate{}, opened), rwlock.Writes("a", "c"))
+		w.Pass(10 * time.Millisecond) // it looks for a hold of a
+		w.Release(b)
+		outer := waits.granted(w)
+		close(opened)
+		inner := joins.granted(w)
+		require.Equal(w, outer.Holds()[0].Lease(), inner.Holds()[0].Lease())
+		require.NoError(w, inner.Release(there))
+		require.NoError(w, outer.Release(there))
+		require.NoError(w, a.Release(ctx))
+		require.Empty(w, p.inspect("a").Holders)
+	})
+}
+
 // Locks that a call has joined elsewhere are given back together: a silent server delays them by one release timeout.
 func TestJoinedLocksAreReleasedTogether(t *testing.T) {
 	const releaseTimeout = 2 * time.Second
@@ -360,13 +406,7 @@ func (c asking) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResu
 func TestALockThatWasJoinedOutlivesItsCallersContext(t *testing.T) {
 	inFakeTime(t, func(w *world) {
 		p := start(w)
-		link := w.NewLink()
-		client := expect.NoError(rwlock.Dial("", link.Option())).In(w)
-		w.Cleanup(client.Close)
-		wrapped, err := rwlock.Wrap(client, func(c rueidis.Client) rueidis.Client { return asking{c} })
-		require.NoError(w, err)
-		remote := w.ProcessWith(link, wrapped)
-		q := &process{reentrant.New(remote.Locker), remote}
+		q := wrapped(w, func(c rueidis.Client) rueidis.Client { return asking{c} })
 		mine, there := ownedTwice(w)
 		outer := must(w)(p.Lock(mine, "a"))
 		parent, cancel := context.WithCancel(there)
