@@ -16,11 +16,12 @@
 --        {3, 0, 0, server us, who and why}, 4 and 5 as in vote.lua
 -- Twice  a granted hold gets its token and the time left of it; a queued hold is refreshed in its place, or gets 7 if
 --        it was sidelined and another upgrade has arrived before it; an adoption that has ended leaves no hold to adopt
---        where it has succeeded, and may stand again where not
+--        where it has succeeded, and may stand again where not; a release knows whether the acquire may come twice, and
+--        then its tombstone stays
 -- Cost   HGET TIME, for a reader HMGET TIME, for a writer that finds a queue or readers HMGET more; then as in free.lua
 --        and behind.lua; else as in lock.lua, settle.lua, inway.lua and adopt.lua; for a single attempt with 1,024 for
 --        the bound of what is dead; the first in the queue behind a shared hold: PUBLISH more, or wantAll of settle.lua
---        if it reads
+--        if it reads; a tombstone: ZREM
 local call, sub, byte, find, match = redis.call, string.sub, string.byte, string.find, string.match
 local lock, request, details, vote = KEYS[1], ARGV[1], ARGV[2], ARGV[3] or '0'
 local long, _, _, _, _, _, _, kind = byte(request, 28, 35)
@@ -65,8 +66,9 @@ admit()
 local token
 state, expiry, token, _, asked = find(id) -- after purge, which leaves a tombstone of a broken hold
 if state == 'x' and expiry > ms then
+  if asked == '.' then drop(id, state) end
   store()
-  return { 3, 0, 0, us, asked ~= '-' and asked or nil }
+  return { 3, 0, 0, us, #asked > 1 and asked or nil }
 end
 if (state == 'w' or state == 'g') and expiry > ms then
   store()

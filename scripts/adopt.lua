@@ -11,7 +11,7 @@
 -- stand. An adopter that has died makes room when it expires.
 local function adopt()
   local state, expiry, token, since, details = find(from)
-  if state == 'x' and expiry > ms then return { 3, 0, 0, us, details ~= '-' and details or nil } end
+  if state == 'x' and expiry > ms then return { 3, 0, 0, us, #details > 1 and details or nil } end
   local stands = (state == 'w' or state == 'g') and expiry > ms and string.sub(details, 1, 1) == mode
   if not stands or token ~= 0 and token ~= ARGV[5] + 0 then return { 3, 0, 0, us } end
   if token == 0 then return { 3, 0, 0, us, brokenBy(from) } end

@@ -141,6 +141,40 @@ func TestAFieldOfAnotherFormIsAConflict(t *testing.T) {
 	})
 }
 
+// A tombstone for one acquire goes with that acquire, so the lock has its common case again. One for several stays,
+// also after a release that knows of one.
+func TestATombstoneForOneAcquireGoesWithIt(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for name, c := range map[string]struct {
+			left  []call
+			stays bool
+		}{
+			"one":                     {[]call{release("01", ttl)}, false},
+			"one, said twice":         {[]call{release("01", ttl), release("01", ttl)}, false},
+			"several":                 {[]call{releaseAll("01", ttl)}, true},
+			"several, then one":       {[]call{releaseAll("01", ttl), release("01", ttl)}, true},
+			"one, then several":       {[]call{release("01", ttl), releaseAll("01", ttl)}, true},
+			"granted, and several":    {[]call{acquire(writer("01")), releaseAll("01", ttl)}, true},
+			"one, of a hold that was": {[]call{acquire(writer("01")), release("01", 0), release("01", ttl)}, false},
+		} {
+			e.name = name
+			for _, call := range c.left {
+				e.run(call)
+			}
+			require.EqualValues(e.t, 3, e.run(acquire(writer("01")))[0], "%s: it is over", name)
+			fields := strings.Join(e.dump()[lockKeys(name)[0]], " ")
+			if c.stays {
+				require.Contains(e.t, fields, ulid("01"), name)
+				require.EqualValues(e.t, 3, e.run(acquire(writer("01")))[0], "%s: it is over", name)
+			} else {
+				require.NotContains(e.t, fields, ulid("01"), name)
+			}
+			require.EqualValues(e.t, 1, e.run(acquire(writer("02")))[0], name)
+			e.run(release("02", 0))
+		}
+	})
+}
+
 // A release can come before the first acquire of a lock: then the lock has a tombstone, and no token. A hold of no form
 // overlooks it.
 func TestATombstoneWithoutACounter(t *testing.T) {
@@ -152,7 +186,7 @@ func TestATombstoneWithoutACounter(t *testing.T) {
 			"read": reader("02"),
 		} {
 			e.name = name
-			e.run(release("01", ttl))
+			e.run(releaseAll("01", ttl))
 			require.EqualValues(e.t, 1, e.run(acquire(other))[0], name)
 			for range 2 {
 				require.EqualValues(e.t, 3, e.run(acquire(writer("01")))[0], "%s: it is over", name)

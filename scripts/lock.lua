@@ -34,7 +34,8 @@
 -- A granted hold with token 0 is ended or broken: no renewal names that token, so the hold ends at its expiry. Field
 -- b:<hold> is a tombstone for a broken one, and has the token that it had. When the hold expires it becomes a tombstone
 -- x, so that no late request brings the hold back. The details of a tombstone say who broke the hold and why, or are
--- '-'.
+-- '-', or '.' if no more than one acquire of the hold can come: that one removes the tombstone, so that the lock has
+-- its common case again.
 -- A record and n are in one key, so they always agree. The zsets only index the records, and each of these keys may be
 -- gone while the lock stands: expired, evicted, or deleted by an operator. So the records decide:
 --   n counts records, never members. A member without a record of its kind has no meaning, and a script that meets it
@@ -85,7 +86,7 @@
 --   n        2 1 0                                         two records of holds, one waiter, none aside
 --   <hold>   g 1795939034320 1795939024320997 1795939024320 r 3333 - pfencelock:c:01MA web-1
 --            q 1795939024320 12 1795939024320 w 3333 - pfencelock:c:01MB web-2   place 12
---            x 1795939024820 0 1795939024320 -             a tombstone
+--            x 1795939024820 0 1795939024320 .             a tombstone for one acquire
 --   o:<owner> 2 1795939024320997 w 2                       two holds with this token
 --   b:<hold> x 1795939034320 1795939024320997 1795939024320 3:ann wrong version
 -- With a value over 64 bytes Redis would store the hash as a table, which takes twice the memory.

@@ -177,7 +177,7 @@ var movingStates = map[string]movingState{
 	},
 	"a tombstone before the first grant": {
 		keys:   []int{0, 3},
-		before: []call{release("02", ttl)},
+		before: []call{releaseAll("02", ttl)},
 		during: func(e *migration, gone []string) {
 			if len(gone) == 2 {
 				e.answers(3, acquire(writer("02")))

@@ -3,12 +3,12 @@
 --
 -- KEYS   as in lock.lua
 -- ARGV   1 hold, 2 vote: as in vote.lua, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0':
---        its answer is known), 4 '1': several acquires of it may be, so the granted one need not be the last; each may
---        be left out with what follows, for '0'; then other holds of this client, at most 1000, with known answers: a
---        crowd that gives up; or 'least rest': a granted hold stands until least ms after its grant, and for at most
---        rest ms from now, but as long as ARGV 3 at least; or 'least rest token grant', with rest 0 for a hold that
---        does not stand: the token of the lease, and the larger one that the client knows from this master while it
---        trusts in the lease
+--        its answer is known), 4 '1': several acquires of it may be, or another call that brings it back, so the one
+--        that has come need not be the last; each may be left out with what follows, for '0'; then other holds of this
+--        client, at most 1000, with known answers: a crowd that gives up; or 'least rest': a granted hold stands until
+--        least ms after its grant, and for at most rest ms from now, but as long as ARGV 3 at least; or 'least rest
+--        token grant', with rest 0 for a hold that does not stand: the token of the lease, and the larger one that the
+--        client knows from this master while it trusts in the lease
 -- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
 --        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua; then who
 --        broke it and why, if an operator did; or 1 alone, for {1, 0, 0}
@@ -174,7 +174,8 @@ if leaves and not ended and (status == 0 or ARGV[4] == '1') then
   call('ZADD', asideKey, int(expiry), id)
   if not recordOf(id) then aside = aside + 1 end
   keep(asideKey, aside < 2, ARGV[3] + 0)
-  fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' ' .. (who or '-')
+  local stays = ARGV[4] == '1' or match(recordOf(id) or '', '^x .*-$')
+  fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' ' .. (who or stays and '-' or '.')
 end
 admit()
 store(leaves and ARGV[3] + 0)

@@ -106,16 +106,22 @@ func TestCallsOfABatchAreGrouped(t *testing.T) {
 		for id := 2; id < 6; id++ {
 			calls = append(calls, got.call(release, id, []string{hold(id)}))
 		}
-		calls = append(calls, got.call(release, 6, []string{hold(6), "1000", "0"}))
+		for _, id := range []int{7, 85} { // with a tombstone if the hold is not there
+			calls = append(calls, got.call(release, id, []string{hold(id), "1000"}))
+		}
+		calls = append(calls, got.call(release, 6, []string{hold(6), "1000", "1"}))
 		got.post(calls)
-		require.Equal(t, []int{1, 7, 1, 1, 1}, arrived(), "a tombstone, the group, other acquires, what is left")
+		require.Equal(t, []int{1, 9, 1, 1, 1, 1}, arrived(), "a tombstone, the group, other acquires, what is left")
 		want := map[int]wire.Status{0: wire.Refused, 80: wire.Granted, 81: wire.Granted, 82: wire.Granted, 83: wire.Granted}
-		for id := 2; id < 7; id++ {
+		for id := 2; id < 8; id++ {
 			want[id] = wire.Status(wire.WasGranted)
 		}
+		want[85] = wire.Status(wire.WasGone)
 		for id := range want {
 			require.Equal(t, want[id], got.of[id], "%d", id)
 		}
+		got.post([]transport.Call{got.acquire(85)})
+		require.Equal(t, wire.Tombstoned, got.of[85])
 		require.Zero(t, b.mini.Calls("SCRIPT"), "no other right than EVALSHA and EVAL")
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -35,6 +36,9 @@ type sender struct {
 func (s *sender) run() {
 	defer s.stop()
 	for s.p.n.life.Err() == nil {
+		if s.p.n.underWay.Load() >= groupLeast {
+			runtime.Gosched() // so that goroutines that are ready to run add their calls
+		}
 		batch, renews, later := s.p.take(s.batch[:0])
 		if len(batch) == 0 {
 			if !s.rest(later) {
@@ -42,7 +46,9 @@ func (s *sender) run() {
 			}
 			continue
 		}
+		s.p.n.underWay.Add(int64(len(batch)))
 		s.send(batch)
+		s.p.n.underWay.Add(-int64(len(batch)))
 		clear(batch)
 		s.batch, s.reply[0] = batch, rueidis.RedisResult{}
 		if renews {
@@ -161,10 +167,11 @@ type AllOrNone struct {
 // errLeft is the result of a member that did not run.
 var errLeft = errors.New("to be sent alone")
 
-// joins reports whether a call may be a member of a group: those that cannot be the common case are not.
+// joins reports whether a call may be a member of a group: those that cannot be the common case are not. A release may
+// be that leaves a tombstone where the hold is not there: then the group leaves it, and it is sent again alone.
 func (s *Script) joins(args []string) bool {
 	if s.group == nil || s.name == scripts.Release {
-		return s.group != nil && len(args) == 1
+		return s.group != nil && len(args) <= 2
 	}
 	return wire.Asked(args).IsPlain()
 }
@@ -256,10 +263,9 @@ func acquiresOf(calls []Call) map[string]int {
 // like reports whether two calls may be members of one group: they have the same vote but for the proposal, and two
 // acquires have the same terms.
 func (c *Call) like(other *Call) bool {
-	a, b := c.Vote, other.Vote
+	a, b, acquires := c.Vote, other.Vote, c.Script.name == scripts.Acquire && other.Script.name == scripts.Acquire
 	a.Proposal, b.Proposal = 0, 0
-	return a == b && c.Script.salt == other.Script.salt &&
-		(c.Script.name != other.Script.name || wire.Asked(c.Args).IsLike(other.Args))
+	return a == b && c.Script.salt == other.Script.salt && (!acquires || wire.Asked(c.Args).IsLike(other.Args))
 }
 
 func groupOf(m *Master, members []*Call) Call {

@@ -31,8 +31,10 @@ type Minimum struct{ Least, Rest time.Duration }
 
 // Tombstone is what a release leaves for an acquire of its hold that arrives later. The zero value leaves nothing.
 type Tombstone struct {
-	TTL     Millis // how long such an acquire may still be on its way; "" if its answer is known
-	Several bool   // several acquires may be, so the tombstone stays even if the release finds the hold
+	TTL Millis // how long such an acquire may still be on its way; "" if its answer is known
+	// Several acquires may be, or something else that brings the hold back. So the tombstone stays where the release finds
+	// the hold, and where an acquire finds the tombstone.
+	Several bool
 }
 
 func (q Release) Args(to []string) []string {
@@ -40,7 +42,11 @@ func (q Release) Args(to []string) []string {
 	if q.Tombstone.TTL == "" && len(q.Others) == 0 && q.Minimum.Rest <= 0 && q.Outrun.Grant == 0 {
 		return to
 	}
-	to = append(append(to, string(cmp.Or(q.Tombstone.TTL, NoMillis)), flagArg(q.Tombstone.Several)), q.Others...)
+	to = append(to, string(cmp.Or(q.Tombstone.TTL, NoMillis)))
+	if !q.Tombstone.Several && len(q.Others) == 0 && q.Minimum.Rest <= 0 && q.Outrun.Grant == 0 {
+		return to
+	}
+	to = append(append(to, flagArg(q.Tombstone.Several)), q.Others...)
 	var last string
 	if q.Minimum.Rest > 0 {
 		rest := q.Minimum.Rest + time.Millisecond - 1 // rounded up: a rest of 0 would be none

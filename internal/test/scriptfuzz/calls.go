@@ -41,13 +41,15 @@ func (m *lock) acquire(r hold, life int64, order string, adopts int64, secret st
 	if m.verdict.code != 0 {
 		return m.refused()
 	}
-	own := m.find(r.id)
-	if own.waits() {
+	if own := m.find(r.id); own.waits() {
 		m.await(own)
 	}
 	m.settle(false)
-	own = m.find(r.id)
+	own := m.find(r.id)
 	if own != nil && own.state == tombstone {
+		if own.once {
+			m.drop(own.id)
+		}
 		return m.answerBroken(own)
 	}
 	if own != nil && own.state == granted {
@@ -241,8 +243,9 @@ func (m *lock) release(id string, tomb int64, several bool, others []string, min
 	}
 	m.purge()
 	if tomb > 0 && (code == 0 && !found || several) {
+		once := !several && len(who) == 0 && (m.aside[id] == nil || m.aside[id].once)
 		m.drop(id)
-		m.aside[id] = &hold{id: id, state: tombstone, expiry: m.ms() + tomb, since: m.ms()}
+		m.aside[id] = &hold{id: id, state: tombstone, expiry: m.ms() + tomb, since: m.ms(), once: once}
 		if len(who) > 0 {
 			m.aside[id].broken = who[0].(string)
 		}

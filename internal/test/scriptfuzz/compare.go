@@ -1,7 +1,6 @@
 package scriptfuzz
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -349,13 +348,7 @@ func (p *Player) compareWaiters(d dump) error {
 		if r.state != sidelined && r.state != tombstone || r.expiry <= p.m.ms() {
 			continue
 		}
-		details := ""
-		if h != nil && h.state == sidelined {
-			details = h.details()
-		} else if h != nil {
-			details = cmp.Or(h.broken, "-")
-		}
-		if h == nil || h.state != r.state || h.expiry != r.expiry || details != r.details ||
+		if h == nil || h.state != r.state || h.expiry != r.expiry || h.details() != r.details ||
 			h.state == tombstone && h.token != r.token {
 			return fmt.Errorf("aside is %s %+v, in the model %+v", id, r, h)
 		}

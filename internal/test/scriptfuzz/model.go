@@ -40,6 +40,7 @@ type hold struct {
 	latest                             int64 // the expiry in the record of a hold, which counts if the holds key is lost
 	since, token, first, place         int64
 	broken                             string // who and why: of a tombstone
+	once                               bool   // the tombstone is for one acquire
 }
 
 // mark returns the tombstone of a hold that is broken and stands: its token is 0.
@@ -48,6 +49,10 @@ func (m *lock) mark(id string) *hold { return m.aside["b:"+id] }
 func (h *hold) details() string {
 	owner := "-"
 	switch {
+	case h.state == tombstone && h.once:
+		return "."
+	case h.state == tombstone:
+		return cmp.Or(h.broken, "-")
 	case h.block > 0:
 		owner = fmt.Sprint("+", h.block)
 	case h.owner != "":
