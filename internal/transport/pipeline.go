@@ -67,6 +67,8 @@ type pipeline struct {
 	n          *Node
 	replicates bool // the answers count only with replicas
 
+	replies sync.Pool // of callers: answers without an answer
+
 	most int           // how many batches may be in flight, each sent by a sender of its own
 	wake chan struct{} // one signal for each idle sender that was called
 
@@ -89,6 +91,7 @@ type pipeline struct {
 // flight, so that a call does not wait for the answers to earlier ones. They are few, so that calls are batched.
 const (
 	batchesAtOnce    = 4
+	sparesKept       = 8 // of callers, whose batches are small and many
 	callsPerBatch    = 256
 	callsKept        = batchesAtOnce * callsPerBatch // for a server that does not answer
 	renewalsPerBatch = 8 * renewalsPerCall
@@ -117,13 +120,18 @@ func (p *pipeline) post(calls ...Call) bool {
 func (p *pipeline) gather(
 	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
 ) (rueidis.RedisResult, clock.Instant) {
-	began, reply := p.n.m.cfg.Clock.Now(), make(answers, 1)
+	began := p.n.m.cfg.Clock.Now()
+	reply, again := p.replies.Get().(answers)
+	if !again {
+		reply = make(answers, 1)
+	}
 	if p.isFirst(Call{Script: s, Keys: slices.Clone(keys), Vote: vote, Args: slices.Clone(args), To: reply}) {
 		runtime.Gosched()
 		p.sendGathered()
 	}
 	select {
 	case a := <-reply:
+		p.replies.Put(reply) // a call is answered once
 		return a.r, a.sent
 	case <-ctx.Done():
 		return rueidis.NewErrorResult(p.n.gaveUp(ctx, keys[0], reply)), began
@@ -167,7 +175,7 @@ func (p *pipeline) keep(s *sender) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.spare) < batchesAtOnce {
+	if len(p.spare) < sparesKept {
 		p.spare = append(p.spare, s)
 	} else {
 		s.stop()

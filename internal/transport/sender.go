@@ -363,33 +363,35 @@ func (s *sender) exchange(ctx context.Context, now parcel, again *parcels) {
 			complete(c, r)
 			continue
 		}
-		for j, its := range divide(p.n, r, len(c.members)) {
-			complete(c.members[j], its)
-		}
+		divide(p.n, r, c.members, complete)
 	}
 }
 
-// divide returns the results of the members of a group. A server that refuses it has run nothing of it.
-func divide(n *Node, r rueidis.RedisResult, members int) []rueidis.RedisResult {
+// divide completes the members of a group with their results. A server that refuses it has run nothing of it.
+func divide(n *Node, r rueidis.RedisResult, members []*Call, complete func(*Call, rueidis.RedisResult)) {
 	kind, left := kindOf(r.Error()), 0
 	if kind == crossSlot {
 		n.separate(r.Error())
 	}
-	of := slices.Repeat([]rueidis.RedisResult{r}, members)
 	parts, _ := r.ToArray()
-	for i := range of {
-		if len(parts) == members {
-			of[i] = rueidis.NewResult(parts[i], nil)
+	for i, c := range members {
+		its, isLeft := r, kind != notRefused
+		if len(parts) == len(members) {
+			its = rueidis.NewResult(parts[i], nil)
 		}
-		if line, err := of[i].ToString(); kind != notRefused || err == nil && line == "" {
-			of[i] = rueidis.NewErrorResult(errLeft)
+		if len(parts) == len(members) && parts[i].IsString() { // else it is mostly a number
+			line, _ := parts[i].ToString()
+			isLeft = isLeft || line == ""
+		}
+		if isLeft {
+			its = rueidis.NewErrorResult(errLeft)
 			left++
 		}
+		complete(c, its)
 	}
-	if 2*left > members {
+	if 2*left > len(members) {
 		n.ungrouped.Store(ungroupedFor)
 	}
-	return of
 }
 
 // lackOfAnswer returns why the server has not answered. It returns nil for a refusal, and if only the replicas are too
