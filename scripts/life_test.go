@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed74116694/fencelock/scripts"
 )
 
 func (e *env) life(key string) int64 {
@@ -154,6 +156,7 @@ func TestATombstoneForOneAcquireGoesWithIt(t *testing.T) {
 			"several":                 {[]call{releaseAll("01", ttl)}, true},
 			"several, then one":       {[]call{releaseAll("01", ttl), release("01", ttl)}, true},
 			"one, then several":       {[]call{release("01", ttl), releaseAll("01", ttl)}, true},
+			"one, may be sent again":  {[]call{on("n", scripts.Release, ulid("01"), ttl, 2)}, true},
 			"granted, and several":    {[]call{acquire(writer("01")), releaseAll("01", ttl)}, true},
 			"one, of a hold that was": {[]call{acquire(writer("01")), release("01", 0), release("01", ttl)}, false},
 		} {

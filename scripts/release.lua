@@ -4,7 +4,8 @@
 -- KEYS   as in lock.lua
 -- ARGV   1 hold, 2 vote: as in vote.lua, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0':
 --        its answer is known), 4 '1': several acquires of it may be, or another call that brings it back, so the one
---        that has come need not be the last; each may be left out with what follows, for '0'; then other holds of this
+--        that has come need not be the last, '2': one, which its client may send again by itself; each may be left out
+--        with what follows, for '0'; then other holds of this
 --        client, at most 1000, with known answers: a crowd that gives up; or 'least rest': a granted hold stands until
 --        least ms after its grant, and for at most rest ms from now, but as long as ARGV 3 at least; or 'least rest
 --        token grant', with rest 0 for a hold that does not stand: the token of the lease, and the larger one that the
@@ -174,7 +175,7 @@ if leaves and not ended and (status == 0 or ARGV[4] == '1') then
   call('ZADD', asideKey, int(expiry), id)
   if not recordOf(id) then aside = aside + 1 end
   keep(asideKey, aside < 2, ARGV[3] + 0)
-  local stays = ARGV[4] == '1' or match(recordOf(id) or '', '^x .*-$')
+  local stays = (ARGV[4] or '0') ~= '0' or match(recordOf(id) or '', '^x .*-$')
   fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' ' .. (who or stays and '-' or '.')
 end
 admit()

@@ -236,7 +236,8 @@ func releaseOf(h, heir *driver, f *hold.Effect, now clock.Instant, floor int64) 
 		r.Outrun = wire.Outrun{Token: f.Token, Grant: f.Outrun}
 	}
 	if f.TTL > 0 {
-		r.Tombstone = wire.Tombstone{TTL: wire.FormatMillis(f.TTL), Several: f.Several}
+		again := h.e.masters[f.Master].SendsAgain()
+		r.Tombstone = wire.Tombstone{TTL: wire.FormatMillis(f.TTL), Several: f.Several, Again: again}
 	}
 	return r
 }

@@ -477,7 +477,8 @@ func (h *Hold) giveBack(now *Now, way Way, released bool, do []Effect) []Effect 
 		if !vote.MayBeHeld() {
 			continue
 		}
-		f := Effect{Kind: SendRelease, Master: i, Way: way, Keep: kept, At: until, Unsent: vote.State == ballot.Asked}
+		f := Effect{Kind: SendRelease, Master: i, Way: way, Keep: kept, At: until}
+		f.Unsent = vote.State == ballot.Asked && !vote.Unknown // else an earlier request has left
 		if vote.Unanswered() {
 			f.TTL, f.Several = min(max(kept, now.Terms.MinHold), Lateness), vote.MayArriveLate()
 		}

@@ -290,6 +290,8 @@ func (c *tuned) Dials() uint64 { return c.dials.Load() }
 
 func (c *tuned) OtherDials() uint64 { return 0 }
 
+func (c *tuned) SendsAgain() bool { return false }
+
 func (c *tuned) ForMessages(dedicate func()) { dedicate() }
 
 func (c *tuned) NextDial() <-chan struct{} { return nil }

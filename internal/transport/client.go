@@ -19,6 +19,7 @@ type connected interface {
 	NextDial() <-chan struct{}
 	Leave(cause error)
 	Closed() bool
+	SendsAgain() bool
 }
 
 func IsTuned(client rueidis.Client) bool {

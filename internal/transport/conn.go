@@ -379,14 +379,19 @@ func Dial(option rueidis.ClientOption) (rueidis.Client, error) {
 	if client == nil {
 		return nil, err
 	}
-	return &tunedClient{Client: client, dials: dials}, err
+	return &tunedClient{Client: client, dials: dials, expires: option.ConnLifetime > 0}, err
 }
 
 type tunedClient struct {
 	rueidis.Client
 	*dials
-	closed atomic.Bool
+	expires bool // connections do after ConnLifetime
+	closed  atomic.Bool
 }
+
+// SendsAgain reports whether the client may send a command twice: rueidis does so if a connection with a lifetime ends
+// before it has answered, although the command may have run.
+func (c *tunedClient) SendsAgain() bool { return c.expires }
 
 // Close ends the client. Lockers that use it cannot work any more, and their waiting acquisitions fail.
 func (c *tunedClient) Close() {

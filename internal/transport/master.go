@@ -396,6 +396,9 @@ func (uncounted) ForMessages(dedicate func()) { dedicate() }
 // Leave has no effect: only a client from Dial knows its connections.
 func (uncounted) Leave(error) {}
 
+// SendsAgain is true where nothing is known of the client's options.
+func (uncounted) SendsAgain() bool { return true }
+
 func (uncounted) NextDial() <-chan struct{} { return nil }
 
 // Closed reports whether a connection that is closed says that the client was closed.

@@ -35,6 +35,19 @@ type Tombstone struct {
 	// Several acquires may be, or something else that brings the hold back. So the tombstone stays where the release finds
 	// the hold, and where an acquire finds the tombstone.
 	Several bool
+	// Again: the client may send the one acquire again by itself. The tombstone stays where an acquire finds it.
+	Again bool
+}
+
+func (t Tombstone) comes() string {
+	switch {
+	case t.Several:
+		return "1"
+	case t.Again:
+		return "2"
+	default:
+		return "0"
+	}
 }
 
 func (q Release) Args(to []string) []string {
@@ -43,10 +56,11 @@ func (q Release) Args(to []string) []string {
 		return to
 	}
 	to = append(to, string(cmp.Or(q.Tombstone.TTL, NoMillis)))
-	if !q.Tombstone.Several && len(q.Others) == 0 && q.Minimum.Rest <= 0 && q.Outrun.Grant == 0 {
+	comes := q.Tombstone.comes()
+	if comes == "0" && len(q.Others) == 0 && q.Minimum.Rest <= 0 && q.Outrun.Grant == 0 {
 		return to
 	}
-	to = append(append(to, flagArg(q.Tombstone.Several)), q.Others...)
+	to = append(append(to, comes), q.Others...)
 	var last string
 	if q.Minimum.Rest > 0 {
 		rest := q.Minimum.Rest + time.Millisecond - 1 // rounded up: a rest of 0 would be none

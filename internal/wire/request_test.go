@@ -46,7 +46,9 @@ func TestArguments(t *testing.T) {
 		scripts.Refresh: {
 			wire.Refresh{Route: wire.Published("c")}.Args(nil), "pc",
 		},
-		scripts.Release: {wire.Release{Hold: "h", Tombstone: wire.Tombstone{TTL: "60000"}}.Args(nil), "h,60000,0"},
+		scripts.Release: {
+			wire.Release{Hold: "h", Tombstone: wire.Tombstone{TTL: "60000", Again: true}}.Args(nil), "h,60000,2",
+		},
 	} {
 		require.Equal(t, tt.want, strings.Join(tt.args, ","), script)
 		require.Len(t, tt.args, fixedArguments(t, script)-1, "%s: all but the vote", script)
@@ -55,6 +57,7 @@ func TestArguments(t *testing.T) {
 	mark := wire.MarkOf("s")
 	require.Equal(t, "a0f1490a20d0211c997b44bc357e1972deab8ae3", mark)
 	require.Equal(t, []string{"h"}, wire.Release{Hold: "h"}.Args(nil), "the rest is as if it were there")
+	require.Equal(t, []string{"h", "60000"}, wire.Release{Hold: "h", Tombstone: wire.Tombstone{TTL: "60000"}}.Args(nil))
 	require.Equal(t, []string{"h", "0", "0", "2000 1000"}, wire.Release{
 		Hold: "h", Minimum: wire.Minimum{Least: 2 * time.Second, Rest: time.Second},
 	}.Args(nil))

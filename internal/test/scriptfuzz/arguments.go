@@ -35,7 +35,7 @@ func arguments(p *Player, s step) []any {
 	case scripts.Regain:
 		return []any{id, s.TTL, p.token(s, s.Of), h.details(), flag(s.Trusted), s.own(p)}
 	case scripts.Release:
-		args := []any{id, s.Tomb, flag(s.Several)}
+		args := []any{id, s.Tomb, map[bool]any{true: 2, false: flag(s.Several)}[s.Again]}
 		for _, other := range holdIDs(s.Others) {
 			args = append(args, other)
 		}

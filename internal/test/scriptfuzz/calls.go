@@ -219,7 +219,7 @@ func (m *lock) join(r hold, life, token int64) reply {
 }
 
 // release ends holds of one client. found says whether the script found the first one although it had expired.
-func (m *lock) release(id string, tomb int64, several bool, others []string, min minimum, found bool) reply {
+func (m *lock) release(id string, tomb int64, several, again bool, others []string, min minimum, found bool) reply {
 	who := m.breaker(id)
 	if min.rest > 0 || min.grant > 0 {
 		m.purge()
@@ -243,7 +243,7 @@ func (m *lock) release(id string, tomb int64, several bool, others []string, min
 	}
 	m.purge()
 	if tomb > 0 && (code == 0 && !found || several) {
-		once := !several && len(who) == 0 && (m.aside[id] == nil || m.aside[id].once)
+		once := !several && !again && len(who) == 0 && (m.aside[id] == nil || m.aside[id].once)
 		m.drop(id)
 		m.aside[id] = &hold{id: id, state: tombstone, expiry: m.ms() + tomb, since: m.ms(), once: once}
 		if len(who) > 0 {

@@ -534,7 +534,7 @@ func (p *Player) model(s step, got []any) any {
 		if s.Outrun {
 			last.token, last.grant = p.token(s, s.Of), s.own(p)
 		}
-		return p.m.release(id, s.Tomb, s.Several, holdIDs(s.Others), last, found)
+		return p.m.release(id, s.Tomb, s.Several, s.Again, holdIDs(s.Others), last, found)
 	case scripts.Group:
 		return p.m.group(members(p, s), got, p.marker.until)
 	case scripts.Refresh:

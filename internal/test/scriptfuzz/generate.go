@@ -310,6 +310,7 @@ func (g *generator) release() step {
 	s := step{Do: string(scripts.Release), Hold: g.any()}
 	if g.one(4) {
 		s.Tomb, s.Several = pick(g, ttls[:4]...), g.one(2)
+		s.Again = !s.Several && g.one(3)
 	}
 	if g.one(6) {
 		for _, n := range g.some(map[bool]int{true: 90, false: 4}[g.kind == Many]) {
@@ -330,7 +331,7 @@ func (g *generator) release() step {
 			late = g.join()
 		}
 		late.Vote = g.vote()
-		s = step{Do: string(scripts.Release), Hold: late.Hold, Tomb: pick(g, ttls[:4]...)}
+		s = step{Do: string(scripts.Release), Hold: late.Hold, Tomb: pick(g, ttls[:4]...), Again: g.one(4)}
 		g.next = append(g.next, late)
 	}
 	if g.kind == Many && g.one(12) { // more than 64 tombstones

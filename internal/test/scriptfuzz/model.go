@@ -510,7 +510,7 @@ func (m *lock) group(members []member, got []any, until int64) (want reply) {
 		}
 		var answer any
 		if one.release {
-			answer = m.release(one.hold.id, 0, false, nil, minimum{}, text == released && m.ended[one.hold.id] != nil)
+			answer = m.release(one.hold.id, 0, false, false, nil, minimum{}, text == released && m.ended[one.hold.id] != nil)
 		} else {
 			answer = m.acquire(one.hold, one.life, one.order, 0, "")
 		}

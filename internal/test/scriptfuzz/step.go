@@ -51,6 +51,7 @@ type step struct {
 	Order   string      `json:"order,omitempty"`
 	Tomb    int64       `json:"tomb,omitempty"`
 	Several bool        `json:"several,omitempty"` // acquires may be on their way; a yield gives back in any case
+	Again   bool        `json:"again,omitempty"`   // an acquire may be, which its client may send again
 	Least   int64       `json:"least,omitempty"`   // of a release with a minimum
 	Rest    int64       `json:"rest,omitempty"`
 	Outrun  bool        `json:"outrun,omitempty"` // a release names the token of a lease, and that of its grant

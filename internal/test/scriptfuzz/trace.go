@@ -430,7 +430,7 @@ func (l *tracedLock) call(one *part) any {
 			others = others[:last]
 		}
 		found := one.got[0] == int64(1) && m.ended[args[0]] != nil
-		return m.release(args[0], n(1), n(2) == 1, others, least, found)
+		return m.release(args[0], n(1), n(2) == 1, n(2) == 2, others, least, found)
 	case scripts.Group:
 		return m.group(one.members, one.got, l.marker.until)
 	case scripts.Refresh:
