@@ -33,7 +33,8 @@
 // # Goroutines and lock order
 //
 // An engine has 1 + N goroutines for any number of leases while nothing is sent: one for the timers and one for each
-// master's pipeline. A pipeline that has much to send adds up to four senders. With waiters each master that is
+// master's pipeline. A pipeline that has much to send adds up to four senders, and callers that send at the same time
+// share one for each batch of theirs. With waiters each master that is
 // listened to adds one. A master in quarantine adds one that reports its end. A master that is more than one server
 // adds one that watches which servers these are, and a Cluster has a pipeline and a listener for each server that owns
 // slots.
@@ -41,7 +42,8 @@
 // No mutex is held over a network call: what is sent under one joins the queue of a pipeline. Mutexes are taken in this
 // order, from the top down:
 //
-//	RWMutex.mu               of package rwlock; LetGo is called under it
+//	reentrant.Locker.mu      the sections of owners; held during no call of a lease
+//	RWMutex.mu               of package rwlock, then its registry or a section's limit; LetGo is called under it
 //	Lease.mu                 its doneState, its holds with their drivers, its acquisitions; "under mu" alone means it
 //	waitSets.mu or queue.mu  the waiters on one master; the releases that wait for one server
 //	masterset.Set.mu         whether the masters are one usable set
@@ -62,20 +64,22 @@
 // its own until the exchange: then the lease stands on the second one, keeps its subscribers, and the first one is
 // released.
 //
-// Lock: Acquire, askDirectly (one post for each of several masters), transport.Master.Do, answered, step of Answered,
-// apply, start. If the hold is queued: enqueue, and await until a message or a refresh brings the grant.
+// Lock (acquire.go): Acquire, askDirectly (one post for each of several masters), transport.Master.Do, answered, step
+// of Answered, apply, start. If the hold is queued (wait.go): enqueue, and await until a message or a refresh brings
+// the grant.
 //
-// A hand-off becomes a lease: the listener calls onMessage, handedOff (Told if the message is from the very server with
-// the known clock; otherwise Heard, and the waiter asks), apply, start; await returns.
+// A hand-off becomes a lease (handoff.go): the listener calls onMessage, handedOff (Told if the message is from the
+// very server with the known clock; otherwise Heard, and the waiter asks), apply, start; await returns.
 //
-// Renewal: the timer queue calls Fire, step of Tick, apply, renew for each master; renewed reports one answer, from
-// which Kept, NotKept, End or nothing follows.
+// Renewal (effects.go; package hold decides in held.go): the timer queue calls Fire, step of Tick, apply, renew for
+// each master; renewed reports one answer, from which Kept, NotKept, End or nothing follows.
 //
-// Release: endByHolder, giveBack, giving.directly; with several masters giving.calls, and count for each answer. A hold
-// that ends without a caller that waits: giveInBackground, releases.Queues.Add. A release that fails: Retry.
+// Release (lease.go, release.go): endByHolder, giveBack, giving.directly; with several masters giving.calls, and count
+// for each answer. A hold that ends without a caller that waits: giveInBackground, releases.Queues.Add. A release that
+// fails: Retry.
 //
-// Loss: the timer queue calls Fire, step of Tick, apply, end, fire. The contexts of the lease end, the rest is
-// released.
+// Loss (driver.go, effects.go): the timer queue calls Fire, step of Tick, apply, end, fire. The rest is released. The
+// contexts of the lease end a moment later, when its mutex is unlocked: trust has ended before.
 //
 // An option of a lease is a field of Terms, or of hold.Terms if it decides when the hold ends; one of all leases is a
 // field of Config. What only few holds need for it is in extra, here or in package hold, which is nil for the
@@ -113,7 +117,8 @@
 //	token floor    the smallest token that a script may mint
 //	token block    consecutive tokens of one write grant, for the goroutines of a shared hold
 //	sidelined      a waiter that was passed over, since its process did not receive a hand-off
-//	tombstone      mark of a hold that was released before its acquire arrived
+//	tombstone      mark of a hold that was released before its acquire arrived; that acquire removes it if no other
+//	               can come
 //	conversion     an upgrade or a downgrade
 //	adoption       a conversion, in the same mode, of a hold that another process has detached
 //	quarantine     the time in which a master that may have lost data does not vote
