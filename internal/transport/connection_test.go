@@ -204,3 +204,26 @@ func TestAReplicaThatIsAwayIsWaitedForOnce(t *testing.T) {
 		mustConfirm(6)
 	}, func(cfg *transport.Config) { cfg.Replicas, cfg.ReplicaTimeout = 1, timeout })
 }
+
+// rueidis sends a call again whose connection has reached the end of its lifetime, although the call may have run. So
+// only a client that is known to have no such connections sends each call once.
+func TestAClientWhoseConnectionsEndSendsAgain(t *testing.T) {
+	for _, tt := range []struct {
+		lifetime time.Duration
+		dial     func(rueidis.ClientOption) (rueidis.Client, error)
+		again    bool
+	}{
+		{0, transport.Dial, false},
+		{time.Minute, transport.Dial, true},
+		{0, rueidis.NewClient, true}, // its options are not known
+	} {
+		inBubble := func(t *testing.T) {
+			option := transport.Tuned(testredis.NewMini(t).NewLink().Option())
+			option.ConnLifetime = tt.lifetime
+			client := expect.NoError(tt.dial(option)).In(t)
+			defer client.Close()
+			require.Equal(t, tt.again, newBed(t, client).SendsAgain())
+		}
+		synctest.Test(t, inBubble)
+	}
+}
