@@ -39,7 +39,7 @@ if (t or not w) and not (own or others or ARGV[5]) and (not n or readers and rea
   local fresh = not kept or long ~= 32 -- ' ': the TTL is below 1,000 s
   if fresh or mode == 'r' then
     life = sub(request, 27, 34) + 0
-    if life < 3700000 then life = '3700000' end
+    life = life > 3600000 and life + 100000 or '3700000' -- see keep in lock.lua
   end
   if mode == 'w' then
     local w, d, e = token .. now .. request, details, nil

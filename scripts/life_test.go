@@ -102,6 +102,24 @@ func TestTheKeyOfALongLease(t *testing.T) {
 	})
 }
 
+// A read hold of a day gets a TTL of 400 ms just before its end, in a call that renews another one first. Its new expiry
+// is in the same minute, so its key gets no other hour, and must outlive it all the same.
+func TestAKeyOutlivesAShorterTTL(t *testing.T) {
+	const day = 24 * time.Hour
+	inFakeTime(t, func(e *env) {
+		e.pass(time.Duration(60_000-e.now().UnixMilli()%60_000)*time.Millisecond + 10*time.Second)
+		long := e.run(acquire(reader("01").lasting(int(day.Milliseconds()))))[1]
+		e.pass(day - 200*time.Millisecond)
+		other := acquire(reader("02").lasting(400))
+		other.keys = lockKeys("m")[:1]
+		both := renew("02", 400, e.run(other)[1])
+		both.args[2] = "r"
+		both.keys, both.args = []string{lockKeys("m")[0], lockKey}, append(both.args, ulid("01"), padded(long))
+		require.Equal(e.t, []any{int64(1), int64(1)}, e.run(both)[1:])
+		require.GreaterOrEqual(e.t, e.life(lockKeys("n")[1]), int64(400))
+	})
+}
+
 // The key of a lock lives as long as a waiter may wait without a refresh, also at the end of a long lease.
 func TestAWaiterKeepsTheKey(t *testing.T) {
 	const day = 24 * time.Hour

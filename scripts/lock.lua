@@ -261,11 +261,12 @@ end
 -- Returns who broke a hold and why.
 local function brokenBy(id) return match(recordOf('b:' .. id) or '', '^x %d+ %d+ %d+ (%d+:.*)$') end
 
--- A key lives for its hour, or as long as its longest member: the token must outlive the hold, and an expired member
--- must still be there to be purged. GT compares with an existing expiry, so a new key gets its first expiry without
+-- A key lives for its hour, or longer than its longest member: the token must outlive the hold, and an expired member
+-- must still be there to be purged. It is 100 s longer, because a renewal within the minute of the expiry leaves it as
+-- it is: see renew.lua. GT compares with an existing expiry, so a new key gets its first expiry without
 -- GT.
 local function keep(key, new, ttl)
-  local life = ttl > 3700000 and int(ttl) or '3700000'
+  local life = ttl > 3600000 and int(ttl + 100000) or '3700000'
   if new then call('PEXPIRE', key, life) else call('PEXPIRE', key, life, 'GT') end
 end
 
