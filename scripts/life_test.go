@@ -102,8 +102,8 @@ func TestTheKeyOfALongLease(t *testing.T) {
 	})
 }
 
-// A read hold of a day gets a TTL of 400 ms just before its end, in a call that renews another one first. Its new expiry
-// is in the same minute, so its key gets no other hour, and must outlive it all the same.
+// A read hold of a day gets a TTL of 400 ms just before its end, in a call that renews another one first. Its new
+// expiry is in the same minute, so its key gets no other hour, and must outlive it all the same.
 func TestAKeyOutlivesAShorterTTL(t *testing.T) {
 	const day = 24 * time.Hour
 	inFakeTime(t, func(e *env) {
