@@ -115,7 +115,7 @@ func TestOrder(t *testing.T) {
 	once.Queued = false
 	for name, c := range map[string]struct {
 		spans          []history.Span
-		faults         []history.Fault
+		faults, slow   []history.Fault
 		masters        int // that are new
 		judged, broken int
 	}{
@@ -142,6 +142,14 @@ func TestOrder(t *testing.T) {
 			spans:  []history.Span{queued(true, 1, 4), queued(true, 2, 3)},
 			faults: []history.Fault{{Kind: history.Still, From: at(2), Until: at(2.09)}}, judged: 1, broken: 1,
 		},
+		"a process was answered late": {
+			spans: []history.Span{queued(true, 1, 4), queued(true, 2, 3)},
+			slow:  []history.Fault{{From: at(0.9), Until: at(1.4)}}, judged: 1,
+		},
+		"a process was answered late after that": {
+			spans: []history.Span{queued(true, 1, 4), queued(true, 2, 3)},
+			slow:  []history.Fault{{From: at(2.1), Until: at(3)}}, judged: 1, broken: 1,
+		},
 		"a fault just before": {
 			spans:  []history.Span{queued(true, 1, 4), queued(true, 2, 3)},
 			faults: []history.Fault{{From: at(-5), Until: at(-1)}},
@@ -157,7 +165,7 @@ func TestOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			found, judged := check.Order(&history.History{
-				Run: history.Run{Masters: c.masters}, Spans: c.spans, Faults: c.faults,
+				Run: history.Run{Masters: c.masters}, Spans: c.spans, Faults: c.faults, Slow: c.slow,
 			}, check.Busy)
 			require.Len(t, found, c.broken)
 			require.Equal(t, c.judged, judged)

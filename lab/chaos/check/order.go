@@ -10,8 +10,9 @@ import (
 
 // Order finds waiters that were overtaken: of two waiters for a lock the one that called later was granted first, and
 // the two could not have the lock together. It is judged only where no fault strikes, nor the consequences of one: a
-// waiter whose process or server fails may lose its place, and a master in quarantine gives none. Over a quorum the
-// order of the clients' clocks decides, which is the order of the calls on one machine.
+// waiter whose process or server fails may lose its place, and a master in quarantine gives none. The calls of a
+// process that is answered late may arrive late. Over a quorum the order of the clients' clocks decides, which is the
+// order of the calls on one machine.
 func Order(h *history.History, slack Slack) (found []Violation, judged int) {
 	faults := merge(slices.Concat(h.Faults, newMasters(h)), func(f history.Fault) bool {
 		// A process that stands still for less time keeps its place, and the slack covers its late arrival.
@@ -31,7 +32,8 @@ func Order(h *history.History, slack Slack) (found []Violation, judged int) {
 					continue
 				}
 				judged++
-				if lead := time.Duration(second.Called - first.Called); lead > slack.Arrival {
+				lead := time.Duration(second.Called - first.Called)
+				if lead > slack.Arrival && !answeredLate(h, spans[i:i+1]).touch(first.Called, second.Called) {
 					found = append(found, Violation{
 						Rule: "order", Text: fmt.Sprintf("%s: a waiter that had come %v later was granted first", name, lead),
 						Spans: []history.Span{first, second},
