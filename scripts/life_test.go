@@ -196,6 +196,20 @@ func TestATombstoneForOneAcquireGoesWithIt(t *testing.T) {
 	})
 }
 
+// One acquire can come, and the release finds its hold: so it has come, and only the minimum of 300 ms has to stand. If
+// another one may come, the ended hold stands for as long as a tombstone.
+func TestAnEndedHoldStandsForItsMinimum(t *testing.T) {
+	everywhere(t, func(e *env) {
+		for comes, status := range []int64{1, 2, 2} {
+			require.NoError(e.t, e.do("FLUSHALL").Error())
+			require.EqualValues(e.t, 1, e.run(acquire(writer("01").lasting(60_000)))[0])
+			e.run(on("n", scripts.Release, ulid("01"), 60_000, comes, "300 300"))
+			e.pass(time.Second)
+			require.EqualValues(e.t, status, e.run(tryAcquire(writer("02")))[0], comes)
+		}
+	})
+}
+
 // A release can come before the first acquire of a lock: then the lock has a tombstone, and no token. A hold of no form
 // overlooks it.
 func TestATombstoneWithoutACounter(t *testing.T) {

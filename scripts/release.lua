@@ -5,11 +5,11 @@
 -- ARGV   1 hold, 2 vote: as in vote.lua, 3 tombstone ms: how long an acquire of this hold may still be on its way ('0':
 --        its answer is known), 4 '1': several acquires of it may be, or another call that brings it back, so the one
 --        that has come need not be the last, '2': one, which its client may send again by itself; each may be left out
---        with what follows, for '0'; then other holds of this
---        client, at most 1000, with known answers: a crowd that gives up; or 'least rest': a granted hold stands until
---        least ms after its grant, and for at most rest ms from now, but as long as ARGV 3 at least; or 'least rest
---        token grant', with rest 0 for a hold that does not stand: the token of the lease, and the larger one that the
---        client knows from this master while it trusts in the lease
+--        with what follows, for '0'; then other holds of this client, at most 1000, with known answers: a crowd that
+--        gives up; or 'least rest': a granted hold stands until least ms after its grant, and for at most rest ms from
+--        now, but with ARGV 4 for as long as ARGV 3 at least; or 'least rest token grant', with rest 0 for a hold that
+--        does not stand: the token of the lease, and the larger one that the client knows from this master while it
+--        trusts in the lease
 -- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
 --        was waiting, {0, ...} it was gone; server us is 0 if the clock was not read; more as in settle.lua; then who
 --        broke it and why, if an operator did; or 1 alone, for {1, 0, 0}
@@ -112,7 +112,7 @@ if leaves and not reachable(asideKey, aside) then return redis.error_reply(movin
 call('PEXPIRE', lock, 3700000, 'GT') -- accepted when memory is full, and so are the commands after it
 kept, had[id] = true, has[2]
 
-local leavers = {}
+local leavers, again = {}, (ARGV[4] or '0') ~= '0'
 
 -- Returns who broke the hold and why, or nil.
 local function breaker()
@@ -133,13 +133,13 @@ local function giveBack(hold)
   return 2
 end
 
--- Keeps a granted hold as ended until its minimum. Returns false if it has none left. While an acquire of the hold may
--- be on its way, the ended hold stands in place of a tombstone.
+-- Keeps a granted hold as ended until its minimum. Returns false if it has none left. While another acquire of the hold
+-- may be on its way, the ended hold stands in place of a tombstone: the one that has brought the hold about has come.
 local function keepEnded(least, rest)
   local state, _, token, since, details = find(id)
   if state ~= 'w' and state ~= 'g' then return false end
   if token == 0 then return match(details, '^%a %d+ %S+ (%S+)') == '-' end -- one that is broken goes
-  local expiry = math.max(math.min(since + least, ms + rest), leaves and ms + ARGV[3] or 0)
+  local expiry = math.max(math.min(since + least, ms + rest), leaves and again and ms + ARGV[3] or 0)
   if expiry <= ms then return false end
   uncount(id, details, tokenText(token))
   details = string.gsub(details, '^(%a %d+ %S+) %S+', '%1 -')
@@ -175,7 +175,7 @@ if leaves and not ended and (status == 0 or ARGV[4] == '1') then
   call('ZADD', asideKey, int(expiry), id)
   if not recordOf(id) then aside = aside + 1 end
   keep(asideKey, aside < 2, ARGV[3] + 0)
-  local stays = (ARGV[4] or '0') ~= '0' or match(recordOf(id) or '', '^x .*-$')
+  local stays = again or match(recordOf(id) or '', '^x .*-$')
   fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' ' .. (who or stays and '-' or '.')
 end
 admit()
