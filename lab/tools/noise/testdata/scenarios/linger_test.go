@@ -336,9 +336,12 @@ func (s *scene) check() error {
 		switch part {
 		case "":
 			fields, err := redis.HKeys(key)
-			left := slices.DeleteFunc(fields, func(field string) bool { return strings.Contains("t s c", field) })
+			left := slices.DeleteFunc(fields, func(field string) bool { return strings.Contains("w d e b f m s c", field) })
 			if ofLock && (err != nil || len(left) > 0) {
 				s.fail("the lock is left with %q, %v", left, err)
+			}
+			if w := redis.HGet(key, "w"); ofLock && len(w) == 64 {
+				s.fail("the lock is left to a writer: %s", w)
 			}
 		case ":h", ":q":
 			s.fail("the lock is left with its holds or waiters in %q", key)
