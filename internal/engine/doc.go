@@ -34,10 +34,9 @@
 //
 // An engine has 1 + N goroutines for any number of leases while nothing is sent: one for the timers and one for each
 // master's pipeline. A pipeline that has much to send adds up to four senders, and callers that send at the same time
-// share one for each batch of theirs. With waiters each master that is
-// listened to adds one. A master in quarantine adds one that reports its end. A master that is more than one server
-// adds one that watches which servers these are, and a Cluster has a pipeline and a listener for each server that owns
-// slots.
+// share one for each batch of theirs. With waiters each master that is listened to adds one. A master in quarantine
+// adds one that reports its end. A master that is more than one server adds one that watches which servers these are,
+// and a Cluster has a pipeline and a listener for each server that owns slots.
 //
 // No mutex is held over a network call: what is sent under one joins the queue of a pipeline. Mutexes are taken in this
 // order, from the top down:
