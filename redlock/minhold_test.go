@@ -57,6 +57,24 @@ func TestMinHoldOverAQuorum(t *testing.T) {
 	})
 }
 
+// A lease is released while the answer of one master is open: a different one each time. The holds stand for their
+// minimum there too, and not for a TTL, in which no writer would find a quorum.
+func TestTheMinimumEndsOnAMasterThatAnswersLate(t *testing.T) {
+	const least = 300 * time.Millisecond
+	inFakeTime(t, 3, func(w *world) {
+		p, q := w.Process(), w.Process()
+		warmUp(p, q)
+		for late := range 3 {
+			p.Links[late].DelayDir(testredis.ToClient, 20*time.Millisecond)
+			w.Release(p.Take("n", rwlock.Read, rwlock.WithMinHold(least)))
+			p.Links[late].Delay(0)
+		}
+		began := time.Now()
+		w.Release(q.Take("n", rwlock.Write))
+		require.Less(w, time.Since(began), 2*least)
+	})
+}
+
 // A TTL beyond the quarantine is refused: a master that forgets the hold would vote before it has ended.
 func TestSetTTLOverAQuorum(t *testing.T) {
 	inFakeTime(t, 3, func(w *world) {

@@ -7,7 +7,7 @@
 --        that has come need not be the last, '2': one, which its client may send again by itself; each may be left out
 --        with what follows, for '0'; then other holds of this client, at most 1000, with known answers: a crowd that
 --        gives up; or 'least rest': a granted hold stands until least ms after its grant, and for at most rest ms from
---        now, but with ARGV 4 for as long as ARGV 3 at least; or 'least rest token grant', with rest 0 for a hold that
+--        now, but with '1' for as long as ARGV 3 at least; or 'least rest token grant', with rest 0 for a hold that
 --        does not stand: the token of the lease, and the larger one that the client knows from this master while it
 --        trusts in the lease
 -- Reply  of the first hold: {1, server us, more} it was granted (or had expired and was not purged), {2, ...} it
@@ -139,7 +139,7 @@ local function keepEnded(least, rest)
   local state, _, token, since, details = find(id)
   if state ~= 'w' and state ~= 'g' then return false end
   if token == 0 then return match(details, '^%a %d+ %S+ (%S+)') == '-' end -- one that is broken goes
-  local expiry = math.max(math.min(since + least, ms + rest), leaves and again and ms + ARGV[3] or 0)
+  local expiry = math.max(math.min(since + least, ms + rest), leaves and ARGV[4] == '1' and ms + ARGV[3] or 0)
   if expiry <= ms then return false end
   uncount(id, details, tokenText(token))
   details = string.gsub(details, '^(%a %d+ %S+) %S+', '%1 -')

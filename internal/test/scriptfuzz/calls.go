@@ -229,7 +229,7 @@ func (m *lock) release(id string, tomb int64, several, again bool, others []stri
 	if was != nil {
 		m.lower(was, min.token, min.grant)
 	}
-	if m.keepEnded(was, tomb*map[bool]int64{true: 1}[several || again], min) {
+	if m.keepEnded(was, tomb*map[bool]int64{true: 1}[several], min) {
 		m.admit(false)
 		more := any(m.more())
 		if !hadWaiters && m.verdict.unread {
