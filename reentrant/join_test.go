@@ -2,10 +2,13 @@ package reentrant_test
 
 import (
 	"context"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed74116694/fencelock/fencing"
@@ -216,4 +219,35 @@ func TestNestingOverAQuorum(t *testing.T) {
 		hold := must(w)(second.Lock(there, "b"))
 		require.NoError(w, hold.Release(there))
 	})
+}
+
+// Processes of one owner take a lock in turns. While one releases its hold and the next one gets its own, the masters
+// know different holds of the owner for a moment: a call that asks then takes the lock like any other.
+func TestProcessesOfAnOwnerInTurns(t *testing.T) {
+	for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
+		testkit.InFakeTime(t, 3, func(w *world) {
+			var mu sync.Mutex
+			rng := rand.New(rand.NewPCG(1, 2))
+			w.Net.Ways = func() time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Duration(500+rng.IntN(1000)) * time.Microsecond
+			}
+			ctx := reentrant.AsOwner(w.Ctx, reentrant.NewOwner())
+			var all sync.WaitGroup
+			for range 3 {
+				p := start(w)
+				all.Go(func() {
+					for range 30 {
+						h, err := p.take(ctx, "a", mode, false)
+						if !assert.NoError(w, err) {
+							return
+						}
+						assert.NoError(w, h.Release(ctx))
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
 }

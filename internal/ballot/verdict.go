@@ -59,11 +59,15 @@ func (t Tally) maxAgreeing(entry Entry) int {
 // joinFailure distinguishes an owner without a standing hold from an owner that only reads. If a reader were reported
 // Absent because one master does not know its hold, it would queue a write lock behind its own read lock and wait for
 // itself.
+//
+// Another process of the owner may release one hold and get the next one meanwhile: of three masters one then knows
+// the first, one the second, and one neither. At a moment between these answers none stood, so that is Absent too.
 func (t Tally) joinFailure() Verdict {
 	reading := t.count(func(v *Vote) bool { return v.Reading })
-	absent := t.inState(Refused) - reading
+	_, same := t.commonToken()
+	unsure := t.count(func(v *Vote) bool { return v.State != Granted && v.State != Refused })
 	switch {
-	case absent > len(t)-t.Quorum():
+	case same+reading+unsure < t.Quorum():
 		return Absent
 	case reading > 0:
 		return OnlyReads
