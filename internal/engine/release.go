@@ -152,25 +152,21 @@ func giveInBackground(h *driver, f *hold.Effect, heir *driver, floor int64) {
 func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Effect) error {
 	h := g.h
 	e, m := h.e, h.e.masters[0]
-	var within context.Context
-	if over == nil {
-		alone := m.Timed(ctx, e.cfg.ReleaseTimeout)
-		defer alone.Stop()
-		within = alone
-	} else {
-		bounded, cancel := context.WithTimeout(ctx, e.cfg.ReleaseTimeout)
-		defer cancel()
-		within = bounded
-	}
 	now := e.clock.Now()
 	r := part{Release: releaseOf(h, g.heir, f, now, 0), m: m}
-	var keys [2]string
-	var array [3]string
-	args := r.Request(now).Args(array[:0])
-	result, sent := m.Do(within, e.scripts.of(m).releaseOf(r.Plain), e.keys.ForCall(keys[:0], r.Key), wire.Vote{}, args)
-	if result.NonRedisError() != nil && within.Err() != nil {
+	var array [2]string
+	var room [3]string
+	script, keys, args := e.scripts.of(m).releaseOf(r.Plain), e.keys.ForCall(array[:0], r.Key), r.Request(now).Args(room[:0])
+	within, limit := ctx, e.cfg.ReleaseTimeout
+	if over != nil {
+		bounded, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		within, limit = bounded, 0
+	}
+	result, sent := m.DoWithin(within, limit, script, keys, wire.Vote{}, args)
+	if over != nil && result.NonRedisError() != nil && within.Err() != nil {
 		silence := &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
-		if over != nil && ctx.Err() != nil { // not a failure of the master, so no backoff delays other releases
+		if ctx.Err() != nil { // not a failure of the master, so no backoff delays other releases
 			pending := r.Release
 			if over := e.releases[m.Index].Add(&pending, true); over != nil {
 				over()

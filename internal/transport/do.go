@@ -22,26 +22,33 @@ import (
 func (m *Master) Do(
 	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
 ) (r rueidis.RedisResult, sent clock.Instant) {
-	n := m.At(keys[0])
-	sent = m.cfg.Clock.Now()
-	if _, cause := n.urgent(sent.Mono); cause != nil {
-		return rueidis.NewErrorResult(m.notSent(cause)), sent
+	return m.DoWithin(ctx, 0, s, keys, vote, args)
+}
+
+// DoWithin is Do with a limit for the wait instead of the end of ctx, which it needs for its values; 0 for none. At the
+// limit the result is a NoReply.
+func (m *Master) DoWithin(
+	ctx context.Context, limit time.Duration, s *Script, keys []string, vote wire.Vote, args []string,
+) (r rueidis.RedisResult, sent clock.Instant) {
+	n, now := m.At(keys[0]), m.cfg.Clock.Now()
+	if _, cause := n.urgent(now.Mono); cause != nil {
+		return rueidis.NewErrorResult(m.notSent(cause)), now
 	}
-	switch {
-	case (n.m.tuned || n.answers.Load() >= warm) && n.clock.answeredWithin(recently, sent):
-		r, sent = n.sendAtOnce(ctx, s, keys, vote, args)
-	case s.votes:
-		r, sent = n.queue(ctx, s, keys, vote, args)
-	default:
-		r, sent = n.look(ctx, s, keys, vote, args)
+	if (n.m.tuned || n.answers.Load() >= warm) && n.clock.answeredWithin(recently, now) {
+		r, sent = n.sendAtOnce(ctx, limit, now, s, keys, vote, args)
+	} else {
+		r, sent = n.sendFromQueue(ctx, limit, s, keys, vote, args)
 	}
 	switch err := r.NonRedisError(); {
 	case err == nil:
 		n.answers.Add(1)
 		n.answered()
-	case ctx.Err() == nil && n.m.cfg.Life.Err() == nil:
+	case limit > 0 && errors.Is(err, context.DeadlineExceeded):
+		n.unanswered(nil) // a limit of the caller's says nothing about the server
+		r = rueidis.NewErrorResult(&NoReply{After: m.cfg.Clock.Now().Mono - sent.Mono})
+	case (limit > 0 || ctx.Err() == nil) && n.m.cfg.Life.Err() == nil:
 		n.unanswered(err)
-	default: // the end of the caller's own context, or of the engine, says nothing about the server
+	default: // nor does the end of its context, or of the engine
 		n.unanswered(nil)
 	}
 	return r, sent
@@ -54,22 +61,28 @@ func (n *Node) groups(calls int) bool {
 
 // sendAtOnce sends a call on the caller's goroutine, or together with those of other callers.
 func (n *Node) sendAtOnce(
-	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
+	ctx context.Context, limit time.Duration, now clock.Instant,
+	s *Script, keys []string, vote wire.Vote, args []string,
 ) (rueidis.RedisResult, clock.Instant) {
 	defer n.underWay.Add(-1)
-	if n.underWay.Add(1) < groupLeast || !s.joins(args) || !n.groups(1) {
-		within, stop := n.untilTheEnd(ctx)
-		defer stop()
-		return n.send(within, s, keys, vote, args)
+	if n.underWay.Add(1) >= groupLeast && s.joins(args) && n.groups(1) {
+		return n.pipeline.gather(ctx, limit, now, s, keys, vote, args)
 	}
-	return n.pipeline.gather(ctx, s, keys, vote, args)
+	if limit > 0 {
+		timed := n.m.Timed(ctx, limit)
+		defer timed.Stop()
+		return n.send(timed, s, keys, vote, args)
+	}
+	within, stop := n.untilTheEnd(ctx)
+	defer stop()
+	return n.send(within, s, keys, vote, args)
 }
 
 // untilTheEnd returns ctx, to end with the engine too, where nothing else ends a call to a server that hangs soon: a
-// client from Dial closes its connection, and what is detached has a limit. Call stop once the call is over.
+// client from Dial closes its connection. Call stop once the call is over.
 func (n *Node) untilTheEnd(ctx context.Context) (within context.Context, stop func()) {
 	life := n.m.cfg.Life
-	if _, limited := ctx.(*Timed); limited || n.m.tuned {
+	if n.m.tuned {
 		return ctx, func() {}
 	}
 	if ctx.Done() == nil {
@@ -81,6 +94,21 @@ func (n *Node) untilTheEnd(ctx context.Context) (within context.Context, stop fu
 		unwatch()
 		cancel()
 	}
+}
+
+// sendFromQueue sends a call with the next batch, or alone if it has no vote.
+func (n *Node) sendFromQueue(
+	ctx context.Context, limit time.Duration, s *Script, keys []string, vote wire.Vote, args []string,
+) (rueidis.RedisResult, clock.Instant) {
+	if limit > 0 {
+		timed := n.m.Timed(ctx, limit)
+		defer timed.Stop()
+		ctx = timed
+	}
+	if s.votes {
+		return n.queue(ctx, s, keys, vote, args)
+	}
+	return n.look(ctx, s, keys, vote, args)
 }
 
 // recently is the maximum age of the last answer for which a connection is assumed to be open. If it has broken since,
@@ -133,15 +161,15 @@ func (n *Node) queue(
 	n.m.Post(Call{
 		Script: s, Keys: slices.Clone(keys), Vote: vote, Args: slices.Clone(args), To: reply, Urgent: true,
 	})
-	return n.await(ctx, reply, began, func() error { return n.gaveUp(ctx, keys[0], reply) })
+	return n.await(ctx, reply, began, func() error { return n.gaveUp(ctx.Err(), keys[0], reply) })
 }
 
-// gaveUp withdraws a call whose ctx has ended, and returns the end of ctx, or that the call had not left.
-func (n *Node) gaveUp(ctx context.Context, key string, reply answers) error {
+// gaveUp withdraws a call that is not awaited any longer, and returns the cause, or that the call had not left.
+func (n *Node) gaveUp(cause error, key string, reply answers) error {
 	if n.m.withdraw(key, func(c Call) bool { return c.To == Receiver(reply) }) {
-		return &NotSent{Cause: ctx.Err()}
+		return &NotSent{Cause: cause}
 	}
-	return ctx.Err()
+	return cause
 }
 
 // await returns the answer, or why it is not awaited any longer, which is that of gaveUp when ctx ends.

@@ -7,18 +7,24 @@ var (
 )
 
 // Gather adds a call to those that callers gather, as the first of them does before it sends them.
-func (n *Node) Gather(c Call) { n.pipeline.isFirst(c) }
+func (n *Node) Gather(c Call) {
+	if _, full := n.pipeline.add(c); full {
+		n.pipeline.sendGathered()
+	}
+}
 
 // SendGathered is what the first of the callers does next.
 func (n *Node) SendGathered() { n.pipeline.sendGathered() }
 
-// Kept returns how many senders the node keeps for batches of callers, and the calls that their arrays have room for.
-func (n *Node) Kept() (senders, calls int) {
+// Kept returns how many senders the node keeps for batches of callers, and for how many calls the largest of their
+// arrays has room.
+func (n *Node) Kept() (senders, room int) {
 	p := n.pipeline
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	room = cap(p.gathered)
 	for _, s := range p.spare {
-		calls += cap(s.batch)
+		room = max(room, cap(s.batch), cap(s.groups.calls), cap(s.groups.releases), cap(s.groups.acquires))
 	}
-	return len(p.spare), calls + cap(p.gathered)
+	return len(p.spare), room
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -306,6 +307,25 @@ func TestCallersAreGrouped(t *testing.T) {
 	})
 }
 
+// A batch of callers has a bound, and what comes after it is the next one.
+func TestManyCallersAreSomeBatches(t *testing.T) {
+	inBed(t, func(t *testing.T, b *bed) {
+		busy(b)
+		var answered atomic.Int64
+		for id := 7; id < 607; id++ {
+			go func() {
+				reply, err := b.try(t.Context(), id)
+				assert.NoError(t, err)
+				assert.Equal(t, wire.Granted, reply.Status)
+				answered.Add(1)
+			}()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.EqualValues(t, 600, answered.Load())
+	})
+}
+
 // A caller that finds nobody to wait for sends its own call.
 func TestACallerIsGroupedWithNobody(t *testing.T) {
 	inBed(t, func(t *testing.T, b *bed) {
@@ -359,6 +379,48 @@ func TestAMemberWhoseContextEnds(t *testing.T) {
 	})
 }
 
+// A call with a limit does not wait for its context, nor longer. An answer that comes at the limit is not the answer to
+// the next call.
+func TestAMemberWithALimit(t *testing.T) {
+	inBed(t, func(t *testing.T, b *bed) {
+		busy(b)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		var late atomic.Int64
+		for round := range 40 {
+			limit := time.Duration(19+round%2) * time.Millisecond // an answer takes 20
+			var callers sync.WaitGroup
+			for id := range 12 {
+				callers.Go(func() {
+					hold := hold(1000 + 20*round + id)
+					r, sent := b.DoWithin(over, limit, acquire, keysOf(hold), wire.Vote{}, acquireArgs(hold, time.Minute))
+					if silent, ok := r.NonRedisError().(*transport.NoReply); ok {
+						assert.Equal(t, limit, silent.After)
+						assert.Equal(t, limit, b.now().Mono-sent.Mono)
+						late.Add(1)
+						return
+					}
+					reply, err := wire.ReadAcquire(r)
+					assert.NoError(t, err)
+					assert.Equal(t, wire.Granted, reply.Status)
+					assert.Equal(t, 20*time.Millisecond, limit)
+				})
+			}
+			callers.Wait()
+			for id := range 12 {
+				callers.Go(func() {
+					r, _ := b.DoWithin(over, time.Minute, acquire, keysOf("1"), wire.Vote{}, acquireArgs(hold(500+id), time.Minute))
+					reply, err := wire.ReadAcquire(r)
+					assert.NoError(t, err)
+					assert.Equal(t, wire.Refused, reply.Status)
+				})
+			}
+			callers.Wait()
+		}
+		require.Greater(t, late.Load(), int64(12*20))
+	})
+}
+
 // A burst of callers leaves neither its senders nor its arrays.
 func TestABurstLeavesNothing(t *testing.T) {
 	inBed(t, func(t *testing.T, b *bed) {
@@ -379,9 +441,9 @@ func TestABurstLeavesNothing(t *testing.T) {
 		send(3_000)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		senders, calls := b.home().Kept()
-		require.LessOrEqual(t, senders, 8)
+		senders, room := b.home().Kept()
+		require.LessOrEqual(t, senders, 16)
 		require.Positive(t, senders)
-		require.LessOrEqual(t, calls, 9*256)
+		require.LessOrEqual(t, room, 2*256)
 	})
 }

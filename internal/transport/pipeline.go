@@ -3,6 +3,7 @@ package transport
 import (
 	"cmp"
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -67,7 +68,7 @@ type pipeline struct {
 	n          *Node
 	replicates bool // the answers count only with replicas
 
-	replies sync.Pool // of callers: answers without an answer
+	waiters sync.Pool // of callers: *waiter
 
 	most int           // how many batches may be in flight, each sent by a sender of its own
 	wake chan struct{} // one signal for each idle sender that was called
@@ -91,7 +92,7 @@ type pipeline struct {
 // flight, so that a call does not wait for the answers to earlier ones. They are few, so that calls are batched.
 const (
 	batchesAtOnce    = 4
-	sparesKept       = 8 // of callers, whose batches are small and many
+	sparesKept       = 16 // of callers, whose batches are small and many
 	callsPerBatch    = 256
 	callsKept        = batchesAtOnce * callsPerBatch // for a server that does not answer
 	renewalsPerBatch = 8 * renewalsPerCall
@@ -115,39 +116,78 @@ func (p *pipeline) post(calls ...Call) bool {
 	return true
 }
 
-// gather sends a call in a batch with those that other callers gather meanwhile, and returns when ctx ends. The end of
-// the engine ends the batch.
-func (p *pipeline) gather(
-	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
-) (rueidis.RedisResult, clock.Instant) {
-	began := p.n.m.cfg.Clock.Now()
-	reply, again := p.replies.Get().(answers)
-	if !again {
-		reply = make(answers, 1)
-	}
-	if p.isFirst(Call{Script: s, Keys: slices.Clone(keys), Vote: vote, Args: slices.Clone(args), To: reply}) {
-		runtime.Gosched()
-		p.sendGathered()
-	}
-	select {
-	case a := <-reply:
-		p.replies.Put(reply) // a call is answered once
-		return a.r, a.sent
-	case <-ctx.Done():
-		return rueidis.NewErrorResult(p.n.gaveUp(ctx, keys[0], reply)), began
-	}
+// waiter is what the call of a caller needs until it is answered. It serves call after call: nothing looks at it once
+// the call is answered.
+type waiter struct {
+	reply      answers
+	keys, args []string
+	limit      *time.Timer
 }
 
-func (p *pipeline) isFirst(c Call) bool {
+// errLimit is the answer to a call at its limit.
+var errLimit = errors.New("the limit is over")
+
+func newWaiter() *waiter {
+	w := &waiter{reply: make(answers, 2)} // room for both answers
+	over := func() { w.reply.Receive(rueidis.NewErrorResult(errLimit), clock.Instant{}) }
+	w.limit = time.AfterFunc(clock.Never, over)
+	w.limit.Stop()
+	return w
+}
+
+// gather sends a call in a batch with those that other callers gather meanwhile. It returns when the limit is over, or
+// without a limit when ctx ends. The end of the engine ends the batch.
+func (p *pipeline) gather(
+	ctx context.Context, limit time.Duration, began clock.Instant, s *Script, keys []string, vote wire.Vote, args []string,
+) (rueidis.RedisResult, clock.Instant) {
+	w, again := p.waiters.Get().(*waiter)
+	if !again {
+		w = newWaiter()
+	}
+	w.keys, w.args = append(w.keys[:0], keys...), append(w.args[:0], args...)
+	done := ctx.Done()
+	if limit > 0 {
+		w.limit.Reset(limit)
+		done = nil
+	}
+	first, full := p.add(Call{Script: s, Keys: w.keys, Vote: vote, Args: w.args, To: w.reply})
+	if first {
+		runtime.Gosched()
+	}
+	if first || full {
+		p.sendGathered()
+	}
+	cause := context.DeadlineExceeded
+	select {
+	case a := <-w.reply:
+		if a.r.NonRedisError() == errLimit {
+			break
+		}
+		if limit == 0 || w.limit.Stop() {
+			p.waiters.Put(w) // each call is answered once
+		}
+		return a.r, a.sent
+	case <-done:
+		cause = ctx.Err()
+	}
+	return rueidis.NewErrorResult(p.n.gaveUp(cause, keys[0], w.reply)), began
+}
+
+// add adds a call to those that callers gather. It reports whether it is the first of them, and whether they are a batch.
+func (p *pipeline) add(c Call) (first, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gathered = append(p.gathered, c)
-	return len(p.gathered) == 1
+	return len(p.gathered) == 1, len(p.gathered) == callsPerBatch
 }
 
 // sendGathered sends on a goroutine of its own, so that the caller can give up.
 func (p *pipeline) sendGathered() {
 	p.mu.Lock()
+	if len(p.gathered) == 0 { // they were a batch
+		p.mu.Unlock()
+		return
+	}
 	var s *sender
 	if last := len(p.spare) - 1; last >= 0 {
 		s, p.spare = p.spare[last], p.spare[:last]
@@ -165,14 +205,11 @@ func (p *pipeline) sendGathered() {
 	}
 }
 
-// keep keeps a sender for further batches of callers, without its calls. What a burst has made is dropped: an array for
-// more than a batch, and senders beyond those that are in flight otherwise.
+// keep keeps a sender for further batches of callers, without its calls. Senders beyond those that are in flight
+// otherwise are dropped, as after a burst.
 func (p *pipeline) keep(s *sender) {
 	clear(s.batch)
 	s.batch, s.reply[0] = s.batch[:0], rueidis.RedisResult{}
-	if cap(s.batch) > callsPerBatch {
-		s.batch = nil
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.spare) < sparesKept {
