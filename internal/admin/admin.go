@@ -155,7 +155,7 @@ func (a *Admin) view(ctx context.Context, m *transport.Master, name string) View
 	defer cancel()
 	k := wire.AllOf(a.Keys.Of(name))
 	inspect, _ := a.Scripts(m)
-	r, sent := m.Do(bounded, inspect, k[:1], wire.Vote{}, nil)
+	r, sent := m.Do(bounded, 0, inspect, k[:1], wire.Vote{}, nil)
 	reply, err := wire.ReadInspect(r)
 	if err == nil {
 		err = m.At(k[0]).Replica(bounded, k[1])
@@ -437,7 +437,7 @@ func (a *Admin) breakOnAll(
 		defer cancel()
 		keys, vote := a.Keys.ForCall(nil, key), m.Vote(a.Proposal())
 		_, breaks := a.Scripts(m)
-		r, sent := m.Do(bounded, breaks, keys, vote, request.Args(nil))
+		r, sent := m.Do(bounded, 0, breaks, keys, vote, request.Args(nil))
 		if got.reply, got.err = wire.ReadBreak(r); got.err != nil && bounded.Err() != nil {
 			got.err = &transport.NoReply{After: a.Clock.Now().Mono - sent.Mono}
 		}

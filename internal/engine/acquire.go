@@ -191,7 +191,7 @@ func (a *acquisition) askDirectly(ctx context.Context, m *transport.Master) {
 	a.sending(m)
 	id, args := h.id, a.args(array[:0])
 	h.lease.mu.Unlock()
-	r, sent := m.Do(ctx, a.script(m), h.e.keys.ForCall(keys[:0], h.key), wire.Vote{}, args)
+	r, sent := m.Do(ctx, 0, a.script(m), h.e.keys.ForCall(keys[:0], h.key), wire.Vote{}, args)
 	// The caller did not wait for the answer, so the answer is unknown. The vote stays asked, and the release leaves a
 	// tombstone, unless the request has never left.
 	if err := r.NonRedisError(); err != nil && ctx.Err() != nil {

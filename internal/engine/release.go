@@ -156,14 +156,14 @@ func (g *giving) directly(ctx context.Context, over <-chan struct{}, f *hold.Eff
 	r := part{Release: releaseOf(h, g.heir, f, now, 0), m: m}
 	var array [2]string
 	var room [3]string
-	script, keys, args := e.scripts.of(m).releaseOf(r.Plain), e.keys.ForCall(array[:0], r.Key), r.Request(now).Args(room[:0])
+	script, args := e.scripts.of(m).releaseOf(r.Plain), r.Request(now).Args(room[:0])
 	within, limit := ctx, e.cfg.ReleaseTimeout
 	if over != nil {
 		bounded, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		within, limit = bounded, 0
 	}
-	result, sent := m.DoWithin(within, limit, script, keys, wire.Vote{}, args)
+	result, sent := m.Do(within, limit, script, e.keys.ForCall(array[:0], r.Key), wire.Vote{}, args)
 	if over != nil && result.NonRedisError() != nil && within.Err() != nil {
 		silence := &transport.NoReply{After: e.clock.Now().Mono - sent.Mono}
 		if ctx.Err() != nil { // not a failure of the master, so no backoff delays other releases

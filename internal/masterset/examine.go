@@ -25,7 +25,7 @@ func (s *Set) Read(ctx context.Context, master int) Reading {
 	if len(s.cfg.Masters) == 1 {
 		r.purpose = forSingle
 	}
-	result, _ := m.Do(ctx, s.script, []string{s.cfg.Key}, wire.Vote{}, r.args("", 0))
+	result, _ := m.Do(ctx, 0, s.script, []string{s.cfg.Key}, wire.Vote{}, r.args("", 0))
 	answer := readReply(result)
 	if transport.FromCluster(answer.err) && m.Standalone {
 		answer = reply{cluster: true}

@@ -411,7 +411,7 @@ func (s *Set) askOne(ctx context.Context, i int, r *request) reply {
 	args := r.args(s.view.rules(), Quarantine(s.cfg.LongestTTL))
 	call := func() (reply, clock.Instant, uint64) {
 		dials := m.Dials()
-		result, sent := m.Do(ctx, s.script, []string{s.cfg.Key}, wire.Vote{}, args)
+		result, sent := m.Do(ctx, 0, s.script, []string{s.cfg.Key}, wire.Vote{}, args)
 		return readReply(result), sent, dials
 	}
 	// The marker is valid only for the connection that it was read over. If another connection was opened during the

@@ -226,7 +226,7 @@ func read(acquire []string) {
 // do calls a script that needs nothing and tells the server's time, and notes that as the engine does.
 func (b *bed) do(ctx context.Context) error {
 	own := false
-	r, sent := b.Do(context.WithValue(ctx, callers{}, &own), refresh, keysOf("any"), wire.Vote{}, nil)
+	r, sent := b.Do(context.WithValue(ctx, callers{}, &own), 0, refresh, keysOf("any"), wire.Vote{}, nil)
 	if !own {
 		b.aside.Add(1)
 	}
@@ -336,8 +336,7 @@ func (o *outcomes) renewed(id int) func(bool, error, clock.Instant) {
 // acquire takes the lock of that number for the hold of that number, and returns the token.
 func (b *bed) acquire(id int) fencing.Token {
 	b.t.Helper()
-	r, _ := b.Do(context.Background(), acquire, keysOf(strconv.Itoa(id)), wire.Vote{}, acquireArgs(hold(id), time.Minute))
-	reply, err := wire.ReadAcquire(r)
+	reply, err := b.try(context.Background(), id)
 	require.NoError(b.t, err)
 	require.Equal(b.t, wire.Granted, reply.Status)
 	return reply.Token

@@ -63,7 +63,7 @@ func TestACallInAClusterNamesItsKeys(t *testing.T) {
 		b.mustDo()
 		lock := keysOf("1")[0]
 		do := func(s *transport.Script, args ...string) {
-			r, _ := b.Do(t.Context(), s, []string{lock}, wire.Vote{}, args)
+			r, _ := b.Do(t.Context(), 0, s, []string{lock}, wire.Vote{}, args)
 			require.NoError(t, r.Error())
 		}
 		do(renew, hold(1), "60000", "1") // the server knows both scripts from here on
@@ -126,10 +126,10 @@ func TestARedirectedCallIsSentOn(t *testing.T) {
 	inCluster(t, 3, func(t *testing.T, b *bed, c *fakeCluster) {
 		id := c.lockOn(0)
 		keys := keysOf(strconv.Itoa(id))
-		_, _ = b.Do(context.Background(), refresh, keys, wire.Vote{}, []string{"-"})
+		_, _ = b.Do(context.Background(), 0, refresh, keys, wire.Vote{}, []string{"-"})
 		before := b.At(keys[0])
 		c.move(0, 2)
-		r, sent := b.Do(context.Background(), refresh, keys, wire.Vote{}, []string{"-"})
+		r, sent := b.Do(context.Background(), 0, refresh, keys, wire.Vote{}, []string{"-"})
 		require.NoError(t, r.Error())
 		fields := expect.NoError(r.AsIntSlice()).In(t)
 		b.Sample(keys[0], sent, fields[0])
@@ -280,7 +280,7 @@ func TestAFailureOfAnotherServerThanTheNode(t *testing.T) {
 			c.clients[1] = &brokenClient{c.clients[1], failure}
 			b := newBed(t, c)
 			synctest.Wait()
-			r, _ := b.Do(t.Context(), refresh, keysOf(strconv.Itoa(c.lockOn(1))), wire.Vote{}, nil)
+			r, _ := b.Do(t.Context(), 0, refresh, keysOf(strconv.Itoa(c.lockOn(1))), wire.Vote{}, nil)
 			require.Regexp(t, "^"+says, r.Error().Error())
 			require.ErrorIs(t, r.Error(), failure)
 			require.True(t, transport.DidNotRun(r.Error()))

@@ -16,18 +16,11 @@ import (
 	"github.com/seed74116694/fencelock/scripts"
 )
 
-// Do runs one script and waits for its reply, at the longest until ctx ends. The first key selects the server. sent is
-// the time just before the request was sent. A server that has just failed is not tried again within a few
-// milliseconds: the result is then the failure.
+// Do runs one script and waits for its reply, at the longest until ctx ends. With a limit it does not end with ctx,
+// which it needs for its values then, but at the limit, with a NoReply. The first key selects the server. sent is the
+// time just before the request was sent. A server that has just failed is not tried again within a few milliseconds:
+// the result is then the failure.
 func (m *Master) Do(
-	ctx context.Context, s *Script, keys []string, vote wire.Vote, args []string,
-) (r rueidis.RedisResult, sent clock.Instant) {
-	return m.DoWithin(ctx, 0, s, keys, vote, args)
-}
-
-// DoWithin is Do with a limit for the wait instead of the end of ctx, which it needs for its values; 0 for none. At the
-// limit the result is a NoReply.
-func (m *Master) DoWithin(
 	ctx context.Context, limit time.Duration, s *Script, keys []string, vote wire.Vote, args []string,
 ) (r rueidis.RedisResult, sent clock.Instant) {
 	n, now := m.At(keys[0]), m.cfg.Clock.Now()

@@ -76,7 +76,7 @@ func TestWhatACallerLeavesBehindIsItsOwn(t *testing.T) {
 		keys, args := keysOf("mine"), []string{"-"}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
-		b.Do(ctx, refresh, keys, wire.Vote{}, args)
+		b.Do(ctx, 0, refresh, keys, wire.Vote{}, args)
 		arrived := b.evaluations()
 		copy(keys, keysOf("another's"))
 		b.mini.Thaw()
@@ -124,10 +124,10 @@ func TestTrustIsCountedFromTheRequestThatRan(t *testing.T) {
 	inBed(t, func(t *testing.T, b *bed) {
 		b.link.Delay(10 * time.Millisecond)
 		begun := b.now().Mono
-		_, sent := b.Do(context.Background(), refresh, keysOf("any"), wire.Vote{}, nil)
+		_, sent := b.Do(context.Background(), 0, refresh, keysOf("any"), wire.Vote{}, nil)
 		require.Equal(t, 20*time.Millisecond, sent.Mono-begun, "that with the source")
 		begun = b.now().Mono
-		_, sent = b.Do(context.Background(), refresh, keysOf("any"), wire.Vote{}, nil)
+		_, sent = b.Do(context.Background(), 0, refresh, keysOf("any"), wire.Vote{}, nil)
 		require.Equal(t, begun, sent.Mono)
 	})
 }
@@ -356,7 +356,7 @@ func TestALookOutlivesItsCallersContext(t *testing.T) {
 		left := make(chan error)
 		go func() {
 			script := transport.NewScript(scripts.Inspect, "") // which the server does not know, so that it is sent again
-			r, _ := b.Do(spent{ctx, over}, script, keysOf("n"), wire.Vote{}, nil)
+			r, _ := b.Do(spent{ctx, over}, 0, script, keysOf("n"), wire.Vote{}, nil)
 			left <- r.NonRedisError()
 		}()
 		synctest.Wait()

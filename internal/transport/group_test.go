@@ -275,7 +275,7 @@ func busy(b *bed) {
 }
 
 func (b *bed) try(ctx context.Context, id int) (wire.HoldReply, error) {
-	r, _ := b.Do(ctx, acquire, keysOf(strconv.Itoa(id)), wire.Vote{}, acquireArgs(hold(id), time.Minute))
+	r, _ := b.Do(ctx, 0, acquire, keysOf(strconv.Itoa(id)), wire.Vote{}, acquireArgs(hold(id), time.Minute))
 	return wire.ReadAcquire(r)
 }
 
@@ -355,7 +355,7 @@ func TestAMemberWhoseContextEnds(t *testing.T) {
 		late, endLate := context.WithCancel(t.Context())
 		results, began := make(chan error, 1), b.now()
 		try := func(ctx context.Context, id int) {
-			r, sent := b.Do(ctx, acquire, keysOf(strconv.Itoa(id)), wire.Vote{}, acquireArgs(hold(id), time.Minute))
+			r, sent := b.Do(ctx, 0, acquire, keysOf(strconv.Itoa(id)), wire.Vote{}, acquireArgs(hold(id), time.Minute))
 			assert.Equal(t, began.Mono, sent.Mono, "for how long there was no answer")
 			results <- r.NonRedisError()
 		}
@@ -393,7 +393,7 @@ func TestAMemberWithALimit(t *testing.T) {
 			for id := range 12 {
 				callers.Go(func() {
 					hold := hold(1000 + 20*round + id)
-					r, sent := b.DoWithin(over, limit, acquire, keysOf(hold), wire.Vote{}, acquireArgs(hold, time.Minute))
+					r, sent := b.Do(over, limit, acquire, keysOf(hold), wire.Vote{}, acquireArgs(hold, time.Minute))
 					if silent, ok := r.NonRedisError().(*transport.NoReply); ok {
 						assert.Equal(t, limit, silent.After)
 						assert.Equal(t, limit, b.now().Mono-sent.Mono)
@@ -409,7 +409,7 @@ func TestAMemberWithALimit(t *testing.T) {
 			callers.Wait()
 			for id := range 12 {
 				callers.Go(func() {
-					r, _ := b.DoWithin(over, time.Minute, acquire, keysOf("1"), wire.Vote{}, acquireArgs(hold(500+id), time.Minute))
+					r, _ := b.Do(over, time.Minute, acquire, keysOf("1"), wire.Vote{}, acquireArgs(hold(500+id), time.Minute))
 					reply, err := wire.ReadAcquire(r)
 					assert.NoError(t, err)
 					assert.Equal(t, wire.Refused, reply.Status)

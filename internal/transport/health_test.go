@@ -106,7 +106,7 @@ func TestALookLeavesAtOnceWhenTheLinkIsBack(t *testing.T) {
 		b.link.Restore()
 		time.Sleep(urgentGap)
 		begun := time.Now()
-		r, _ := b.Do(context.Background(), transport.NewScript(scripts.Inspect, ""), keysOf("any"), wire.Vote{}, nil)
+		r, _ := b.Do(context.Background(), 0, transport.NewScript(scripts.Inspect, ""), keysOf("any"), wire.Vote{}, nil)
 		require.NoError(t, r.Error())
 		require.Zero(t, time.Since(begun))
 	})

@@ -77,7 +77,7 @@ func TestAScriptThatIsSentWholeLooksAtTheRunID(t *testing.T) {
 			{"EVALSHA", keys, []string{"0000000000000000 set:run 30000 0", "60000", "w", hold(0), "0000000000000007"}},
 			{"EVAL", keys, []string{"0000000000000000 set:run 30000 1", "60000", "w", hold(0), "0000000000000007"}},
 		}, arrived())
-		b.Do(context.Background(), refresh, keys, b.Vote(5), nil)
+		b.Do(context.Background(), 0, refresh, keys, b.Vote(5), nil)
 		synctest.Wait()
 		require.Equal(t, "0000000000000005 set:run 30000 1", arrived()[1].args[0])
 	}, several)

@@ -138,7 +138,8 @@ func newWaiter() *waiter {
 // gather sends a call in a batch with those that other callers gather meanwhile. It returns when the limit is over, or
 // without a limit when ctx ends. The end of the engine ends the batch.
 func (p *pipeline) gather(
-	ctx context.Context, limit time.Duration, began clock.Instant, s *Script, keys []string, vote wire.Vote, args []string,
+	ctx context.Context, limit time.Duration, began clock.Instant,
+	s *Script, keys []string, vote wire.Vote, args []string,
 ) (rueidis.RedisResult, clock.Instant) {
 	w, again := p.waiters.Get().(*waiter)
 	if !again {
@@ -173,7 +174,8 @@ func (p *pipeline) gather(
 	return rueidis.NewErrorResult(p.n.gaveUp(cause, keys[0], w.reply)), began
 }
 
-// add adds a call to those that callers gather. It reports whether it is the first of them, and whether they are a batch.
+// add adds a call to those that callers gather. It reports whether it is the first of them, and whether they are a
+// batch.
 func (p *pipeline) add(c Call) (first, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -238,7 +238,7 @@ func TestACallOfOneLockThatCrossesSlotsIsRefused(t *testing.T) {
 	inBed(t, func(t *testing.T, b *bed) {
 		b.link.Deny(testredis.CrossSlot)
 		keys := append(keysOf("n"), "t:master")
-		r, _ := b.Do(context.Background(), refresh, keys, wire.Vote{}, nil)
+		r, _ := b.Do(context.Background(), 0, refresh, keys, wire.Vote{}, nil)
 		err := r.Error()
 		require.ErrorContains(t, err, "CROSSSLOT")
 		require.True(t, b.Permanent(err))
