@@ -98,7 +98,7 @@ func TestUncontendedAllocations(t *testing.T) {
 	if testkit.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	for masters, most := range map[int]float64{3: 34, 5: 44} {
+	for masters, most := range map[int]float64{3: 29, 5: 38} {
 		var servers []*testredis.Server
 		for range masters {
 			servers = append(servers, testredis.Start(t))

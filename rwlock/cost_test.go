@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,6 +77,38 @@ func TestUncontendedAllocations(t *testing.T) {
 	})
 	t.Logf("%.0f allocations", allocations)
 	require.LessOrEqual(t, allocations, 5.0)
+}
+
+// Callers of one moment share a call, and what that call needs: a pair costs them no more than it costs one caller.
+func TestAllocationsOfManyCallers(t *testing.T) {
+	if testkit.RaceDetector {
+		t.Skip("the race detector allocates")
+	}
+	locker := testkit.Dial(t, testredis.Start(t).Addr(), rueidis.ClientOption{})
+	const callers, rounds = 64, 200
+	pairs := func() {
+		var all sync.WaitGroup
+		for _, name := range numbered("name-", callers) {
+			all.Go(func() {
+				for range rounds {
+					if err := giveBack(locker.Lock(t.Context(), name)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	pairs() // what comes once
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	pairs()
+	runtime.ReadMemStats(&after)
+	allocations := float64(after.Mallocs-before.Mallocs) / (callers * rounds)
+	bytes := float64(after.TotalAlloc-before.TotalAlloc) / (callers * rounds)
+	t.Logf("%.1f allocations, %.0f bytes", allocations, bytes)
+	require.LessOrEqual(t, allocations, 6.0)
+	require.LessOrEqual(t, bytes, 1_000.0)
 }
 
 // A process may hold thousands of leases, so what each one keeps in memory is bounded.
