@@ -1,7 +1,6 @@
 package reentrant
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,9 +99,6 @@ func (r request) remote(id *identity) engine.Request {
 	}
 	return all
 }
-
-// beginning returns from when WithMaxWait counts.
-func (r request) beginning() time.Time { return cmp.Or(r.begun, time.Now()) }
 
 func (l *Locker) acquire(ctx context.Context, r request) (*Hold, error) {
 	id, err := l.identity(ctx, r.name)
@@ -228,7 +224,7 @@ func (l *Locker) take(ctx context.Context, id *identity, r request) (*rwlock.Lea
 			return lease, err
 		}
 	}
-	return owners.Of(l.remote).Acquire(ctx, r.remote(id), r.beginning(), r.opts)
+	return owners.Of(l.remote).Acquire(ctx, r.remote(id), r.begun, r.opts)
 }
 
 // join nests in a hold that the owner has on the masters. It returns nil and no error if there is no such hold and ctx
@@ -239,7 +235,7 @@ func (l *Locker) join(ctx context.Context, id *identity, r request) (*rwlock.Lea
 	claim, claimed := fencing.FromContext(ctx, r.name)
 	joins := r.remote(id)
 	joins.Entry, joins.Claimed = engine.Join, claim.Token
-	lease, err := owners.Of(l.remote).Acquire(ctx, joins, r.beginning(), r.opts)
+	lease, err := owners.Of(l.remote).Acquire(ctx, joins, r.begun, r.opts)
 	_, gone := err.(*rwlock.LostError) // not errors.As: the loss of another lock may have ended ctx
 	switch {
 	case gone && !claimed:

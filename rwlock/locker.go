@@ -86,7 +86,7 @@ func New(client rueidis.Client, opts ...Option) (*Locker, error) {
 // ErrConflict and ErrReplicas come as a *QuorumError. With every error there is no lease, and a hold that a master may
 // have granted is released in the background.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, engine.Request{Name: name, Mode: Write, Entry: engine.Wait}, time.Now(), opts)
+	return l.acquire(ctx, engine.Request{Name: name, Mode: Write, Entry: engine.Wait}, time.Time{}, opts)
 }
 
 // TryLock is Lock with a single attempt: it returns an *AcquireError at once if another client holds the lock or waits
@@ -96,17 +96,17 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Le
 // from Dial gives up after 2 to 3 s, and after up to twice base.Dialer.Timeout more if it has to connect first. If this
 // process is giving back the lock by itself, the request is sent after the answer to that release.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, engine.Request{Name: name, Mode: Write, Entry: engine.Try}, time.Now(), opts)
+	return l.acquire(ctx, engine.Request{Name: name, Mode: Write, Entry: engine.Try}, time.Time{}, opts)
 }
 
 // RLock takes the lock for reading, which it shares with other readers. It waits behind a writer that came first.
 func (l *Locker) RLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, engine.Request{Name: name, Mode: Read, Entry: engine.Wait}, time.Now(), opts)
+	return l.acquire(ctx, engine.Request{Name: name, Mode: Read, Entry: engine.Wait}, time.Time{}, opts)
 }
 
 // TryRLock is RLock with a single attempt.
 func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, engine.Request{Name: name, Mode: Read, Entry: engine.Try}, time.Now(), opts)
+	return l.acquire(ctx, engine.Request{Name: name, Mode: Read, Entry: engine.Try}, time.Time{}, opts)
 }
 
 // LockAll takes several locks, each in the mode of its Want: all of them, or none. All are asked for at once, so on one
@@ -252,7 +252,7 @@ func (l *Locker) do(
 	if fn == nil {
 		return false, errNilFn
 	}
-	lease, err := l.acquire(ctx, r, time.Now(), opts)
+	lease, err := l.acquire(ctx, r, time.Time{}, opts)
 	if refused, ok := err.(*AcquireError); ok && r.Entry == engine.Try && refused.Err == nil {
 		return false, nil
 	}
@@ -278,9 +278,9 @@ func run(ctx context.Context, h held, err error, fn func(context.Context) error)
 	return fn(h.Context(ctx))
 }
 
-// acquire makes every Lease, for a call that began then. It checks the caller's arguments before anything is sent.
-// Acquisitions without options share the terms of the locker: terms have the arguments of scripts as text, which would
-// otherwise be formatted for every acquisition.
+// acquire makes every Lease, for a call whose wait began then, or now if that is zero. It checks the caller's arguments
+// before anything is sent. Acquisitions without options share the terms of the locker: terms have the arguments of
+// scripts as text, which would otherwise be formatted for every acquisition.
 func (l *Locker) acquire(ctx context.Context, r engine.Request, begun time.Time, opts []LockOption) (*Lease, error) {
 	l.mustBeMade()
 	if invalid := settings.CheckName(r.Name); invalid != nil {
@@ -308,6 +308,9 @@ func (l *Locker) request(ctx context.Context, r engine.Request, begun time.Time)
 	}
 	within := ctx
 	if limit := r.Terms.MaxWait; limit > 0 && r.Entry != engine.Try {
+		if begun.IsZero() {
+			begun = time.Now()
+		}
 		var cancel context.CancelFunc
 		within, cancel = limited(ctx, limit, begun)
 		defer cancel()

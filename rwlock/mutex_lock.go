@@ -271,7 +271,7 @@ func (m *RWMutex) request(ctx context.Context, mode Mode, entry engine.Entry) (*
 	m.unlock()
 	m.requesting.Store(true)
 	defer m.requesting.Store(false)
-	lease, err := m.locker.request(ctx, r, time.Now())
+	lease, err := m.locker.request(ctx, r, time.Time{})
 	if err != nil {
 		return nil, err
 	}

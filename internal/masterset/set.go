@@ -129,11 +129,10 @@ func (s *Set) ID() string {
 // refused, Check starts another one. If the set is usable, no caller waits for it. A nil error does not promise a
 // quorum: masters that were not seen in order do not vote.
 func (s *Set) Check(ctx context.Context) error {
-	now := s.cfg.Clock.Now().Mono
 	s.mu.Lock()
 	current := s.current
 	// An acquisition starts the pass that is due, so an idle locker sends no requests.
-	if current == nil || !s.settled && current.over() && now-s.ended >= passPause {
+	if current == nil || !s.settled && current.over() && s.cfg.Clock.Now().Mono-s.ended >= passPause {
 		current = s.startLocked()
 	}
 	usable := s.usable
