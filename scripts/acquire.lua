@@ -49,50 +49,41 @@ local ttl, order, moves, line = sub(request, 27, 34) + 0, ARGV[4] or several and
 -- include: behind.lua
 if line then return line end
 if n == nil and (byte(w or '', -1) or 255) > 102 then n, own, told = unpack(call('HMGET', lock, 'n', id, 'c')) end
-local h = { w, n or false, c = told }
+local h = { w, n or false, told }
 
--- include: process.lua
 -- include: settle.lua
 -- include: inway.lua
 -- include: adopt.lua
 
 had[id] = own
-local state, expiry, place, since, asked, _
-state, expiry, place, since, asked = find(id)
+local state, expiry, place, since, asked = find(id)
 if isWaiter(state) then await(id, state, place, since, asked) end
 if order == '0' then deadBound = 1024 end -- nothing continues for a single attempt, so what is dead may not refuse it
 purge()
 admit()
 local token
-state, expiry, token, _, asked = find(id) -- after purge, which leaves a tombstone of a broken hold
+state, expiry, token, since, asked = find(id) -- after purge, which leaves a tombstone of a broken hold
 if state == 'x' and expiry > ms then
   if asked == '.' then drop(id, state) end
-  store()
-  return { 3, 0, 0, us, #asked > 1 and asked or nil }
+  return store(nil, { 3, 0, 0, us, #asked > 1 and asked or nil })
 end
 if (state == 'w' or state == 'g') and expiry > ms then
-  store()
-  if token == 0 then return { 3, 0, 0, us, brokenBy(id) } end
-  return { 1, token, expiry - ms, us, state == 'w' and wFirst or nil }
+  if token == 0 then return store(nil, { 3, 0, 0, us, brokenBy(id) }) end
+  return store(nil, { 1, token, expiry - ms, us, state == 'w' and wFirst or nil })
 end
 if from and not ARGV[5] then other = inTheWay() end
-if isWaiter(state) then
-  store(0)
-  return waiting(0)
-end
+if isWaiter(state) then return store(0, waiting(0)) end
 if state then drop(id, state, asked) end -- expired, and purge reached its bound before it
 if ARGV[5] then
   local reply = adopt()
-  store(reply[1] == 1 and ttl)
-  return reply
+  return store(reply[1] == 1 and ttl, reply)
 end
 
 local enters = not wHold and (mode == 'r' or readers == 0)
 if from then
   enters = enters or not other and (mode == 'w' and wHold ~= from or mode == 'r' and wHold == from)
   if not enters and mode == 'w' and headPlace == 0 and isRival(headHold, from) then
-    store()
-    return { 7, 0, 0, us }
+    return store(nil, { 7, 0, 0, us })
   end
 elseif enters and queued > 0 then
   enters = order == 'h' and headHold and headPlace > 0 and id < headHold
@@ -100,29 +91,23 @@ end
 local makes, members = queueKey, queued
 if enters then makes, members = holdsKey, readers end
 if (enters and mode == 'r' or not enters and order ~= '0') and not reachable(makes, members) then
-  store()
-  return redis.error_reply(moving)
+  return store(nil, redis.error_reply(moving))
 end
 if enters and from and (wHold == from and wToken == 0 or match(recordOf(from) or '', '^g %d+ 0 ')) then
-  store()
-  return { 3, 0, 0, us, brokenBy(from) }
+  return store(nil, { 3, 0, 0, us, brokenBy(from) })
 end
 if enters then
   local first
-  told = fields.c or h.c
+  told = fields.c or h[3]
   token, first = mint(details)
   grant(id, token, ttl, details, first)
   if queued > 0 and not (from and mode == 'r') then -- a downgrade is notified when the write hold is released
     want(id, details)
     if told and fields.c then fields.c = told end -- the other readers have been notified before
   end
-  store(ttl)
-  return { 1, token, ttl, us, first }
+  return store(ttl, { 1, token, ttl, us, first })
 end
-if order == '0' then
-  store()
-  return waiting(2)
-end
+if order == '0' then return store(nil, waiting(2)) end
 local at = 1 -- order 'h': by hold id
 if from then at = 0 elseif order == 'a' then at = call('HINCRBY', lock, 's', 1) end
 enqueue(id, at, details)
@@ -132,5 +117,4 @@ if not wHold then
 elseif queued == 1 then -- the first waiter asks for the lock
   want(wHold, writerDetails())
 end
-store(0)
-return waiting(0)
+return store(0, waiting(0))

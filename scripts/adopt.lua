@@ -5,10 +5,8 @@
 -- Reply  granted, 3 or 7, as in acquire.lua
 -- Twice  the second call finds the new hold, and does not come here
 -- Cost   HGETx2 ZADD PEXPIRE HSET, or for a reader ZSCORE more
--- Adopts a hold that its client has detached for another client to go on with: this one is granted beside it, with a
--- larger token, and the adopter then releases the detached one. That is compatible with all that stands: it is in the
--- mode of the detached hold, which stands. The details of the detached hold name the adopter, so that only one can
--- stand. An adopter that has died makes room when it expires.
+-- The hold is granted beside the detached one, with a larger token, and its client then releases that one. It is
+-- compatible with all that stands: it is in the mode of the detached hold, which stands and names its one adopter.
 local function adopt()
   local state, expiry, token, since, details = find(from)
   if state == 'x' and expiry > ms then return { 3, 0, 0, us, #details > 1 and details or nil } end

@@ -13,14 +13,12 @@
 -- Cost   HMGET TIME ZADD PEXPIREx2 HSET; a granted hold: PUBLISH more, and as in lock.lua and settle.lua; works while
 --        Redis is out of memory
 local call, lock, vote, id = redis.call, KEYS[1], ARGV[1], ARGV[2]
-local h = call('HMGET', lock, 'w', 'n', id, 'c')
-h.c = h[4]
+local h = call('HMGET', lock, 'w', 'n', 'c', id)
 -- include: vote.lua
--- include: process.lua
 -- include: settle.lua
 if not reachable(asideKey, aside) then return redis.error_reply(moving) end
-call('PEXPIRE', lock, 3700000, 'GT') -- accepted when memory is full, and so are the commands after it
-kept, had[id] = true, h[3]
+keep(lock, false, 0)
+kept, had[id] = true, h[4]
 local atOnce, life = ARGV[3] == '1', ARGV[4] + 0
 
 -- Leaves a record aside that a late request of the hold finds. It has the token that a hold which stands had.
@@ -64,5 +62,4 @@ end
 if status > 0 then tell(details, id .. ' broken ' .. ARGV[5]) end
 purge() -- a hold that joined or converts the write hold takes its place
 admit()
-store(life)
-return { status, left, us, stale and 2 or more }
+return store(life, { status, left, us, stale and 2 or more })

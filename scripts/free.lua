@@ -35,11 +35,11 @@ if (t or not w) and not (own or others or ARGV[5]) and (not n or readers and rea
   end
   -- include: mint.lua
   -- Formatting a float takes a tenth of the whole script, and concatenation a third of the time of a format.
-  local token, lost, life = v == floor and floorText or string.format('%016.0f', v), false, nil
+  local token, lost, ttl, life = v == floor and floorText or string.format('%016.0f', v), false, nil, nil
   local fresh = not kept or long ~= 32 -- ' ': the TTL is below 1,000 s
   if fresh or mode == 'r' then
-    life = sub(request, 27, 34) + 0
-    life = life > 3600000 and life + 100000 or '3700000' -- see keep in lock.lua
+    ttl = sub(request, 27, 34) + 0
+    -- include: life.lua
   end
   if mode == 'w' then
     local w, d, e = token .. now .. request, details, nil

@@ -96,8 +96,8 @@ for i = releases + 1, members do
     -- include: take.lua
     line = token == usText and us or token .. ' ' .. usText
     if not kept or byte(request, 28) ~= 32 then -- as in free.lua
-      local ttl = sub(request, 27, 34) + 0
-      local life = ttl > 3700000 and ttl or '3700000'
+      local ttl, life = sub(request, 27, 34) + 0, nil
+      -- include: life.lua
       if before then
         call('PEXPIRE', lock, life)
       elseif call('PEXPIRE', lock, life, 'NX') == 0 then

@@ -9,21 +9,16 @@
 -- Twice  the joined hold gets the same token and counter
 -- Cost   HMGET TIME ZADD PEXPIRE HSET PEXPIRE
 local call, lock, vote, id, owner = redis.call, KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-local h = call('HMGET', lock, 'w', 'n', id, 'o:' .. owner, 'c')
-h.c = h[5]
+local h = call('HMGET', lock, 'w', 'n', 'c', id, 'o:' .. owner)
 -- include: vote.lua
 if refusal then return refusal end
--- include: process.lua
 -- include: settle.lua
 if not reachable(holdsKey, readers) then return redis.error_reply(moving) end
-had[id], had['o:' .. owner] = h[3], h[4]
+had[id], had['o:' .. owner] = h[4], h[5]
 purge()
 admit()
 local state, expiry, value, _, asked = find(id)
-if state == 'x' and expiry > ms then
-  store()
-  return { 3, 0, 0, us }
-end
+if state == 'x' and expiry > ms then return store(nil, { 3, 0, 0, us }) end
 
 local counts, token, mode = recordOf('o:' .. owner) or '0', nil, nil
 local n = match(counts, '^%d+')
@@ -31,23 +26,15 @@ for its, kind in string.gmatch(counts, ' (%d+) (%a) %d+') do
   if not ARGV[7] or ARGV[7] == '0' or ARGV[7] - its == 0 then token, mode = its, kind end
 end
 if (state == 'w' or state == 'g') and expiry > ms then
-  store()
-  if value == 0 then return { 3, 0, 0, us } end
-  return { 1, value, expiry - ms, us, math.max(tonumber(n), 1), match(asked, '^%a') }
+  if value == 0 then return store(nil, { 3, 0, 0, us }) end
+  return store(nil, { 1, value, expiry - ms, us, math.max(tonumber(n), 1), match(asked, '^%a') })
 end
 -- The owner must hold the lock now: it reads, it writes, or its write is being converted.
 local stands = mode == 'r' and readers > 0
 if wHold then stands = named(wHold, writerDetails()) == owner end
-if state or not (token and stands) then
-  store()
-  return { 0, 0, 0, us }
-end
-if mode == 'r' and ARGV[4] == 'w' then
-  store()
-  return { 2, 0, 0, us }
-end
+if state or not (token and stands) then return store(nil, { 0, 0, 0, us }) end
+if mode == 'r' and ARGV[4] == 'w' then return store(nil, { 2, 0, 0, us }) end
 local ttl = tonumber(ARGV[5])
 token = tonumber(token)
 grant(id, token, ttl, mode .. string.sub(ARGV[6], 2))
-store(ttl)
-return { 1, token, ttl, us, n + 1, mode }
+return store(ttl, { 1, token, ttl, us, n + 1, mode })

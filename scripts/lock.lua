@@ -75,9 +75,6 @@
 -- that joined or converts it has a later one, 0 if it is ended or broken; the largest token of a write grant if that is
 -- another one; '-' for none. Of d e b f m only what w names has a meaning.
 -- A w or n of another form is not from these scripts: the lock is in conflict (malformed), and nothing is changed.
--- A key lives for its hour and 100 s: until 3,700,000 ms after the beginning of the hundred seconds in w (17-24) at
--- least, whatever the clock did since. So a script that writes later hundred seconds there also writes PEXPIRE, and one
--- that finds those of now or later ones need not, unless its TTL is above 50 minutes.
 -- Tokens have 16 digits, and times 13; a TTL in w has spaces before it. Times are ms of the server's clock. Samples,
 -- with hold ids cut to 4 letters:
 --   w        179593902432099717959390
@@ -90,8 +87,7 @@
 --   o:<owner> 2 1795939024320997 w 2                       two holds with this token
 --   b:<hold> x 1795939034320 1795939024320997 1795939024320 3:ann wrong version
 -- With a value over 64 bytes Redis would store the hash as a table, which takes twice the memory.
--- The including script sets call, lock, what vote.lua sets, and h: the fields w and n as they were, and h.c where it is
--- known.
+-- The including script sets call, lock, what vote.lua sets, and h: the fields w, n and, where it is known, c.
 local holdsKey, queueKey, asideKey, moves = lock .. ':h', lock .. ':q', lock .. ':x', KEYS[2] == lock
 local match, format, sub = string.match, string.format, string.sub
 local readers, queued, aside = 0, 0, 0
@@ -208,7 +204,6 @@ local function setWriter(id, expiry, since, details, first)
   wNamed, granted = named(id, details), true
 end
 
--- Records the token of the write hold if it is not t.
 local function keepToken(token)
   if token ~= t then wToken = token end
 end
@@ -258,15 +253,12 @@ local function find(id)
   return state, tonumber(expiry), tonumber(token), since, details
 end
 
--- Returns who broke a hold and why.
 local function brokenBy(id) return match(recordOf('b:' .. id) or '', '^x %d+ %d+ %d+ (%d+:.*)$') end
 
--- A key lives for its hour, or longer than its longest member: the token must outlive the hold, and an expired member
--- must still be there to be purged. It is 100 s longer, because a renewal within the minute of the expiry leaves it as
--- it is: see renew.lua. GT compares with an existing expiry, so a new key gets its first expiry without
--- GT.
+-- Accepted when memory is full, and so are the commands after it.
 local function keep(key, new, ttl)
-  local life = ttl > 3600000 and int(ttl + 100000) or '3700000'
+  local life
+  -- include: life.lua
   if new then call('PEXPIRE', key, life) else call('PEXPIRE', key, life, 'GT') end
 end
 
@@ -284,8 +276,8 @@ local function restore(key, states)
     end
   end
   for i = 1, #members, 2000 do call('ZADD', key, unpack(members, i, math.min(i + 1999, #members))) end
-  if members[1] then call('PEXPIRE', key, int(math.max(last - ms, 3600000))) end
-  if key == holdsKey and h.c then fields.c = '0' end
+  if members[1] then keep(key, true, last - ms) end
+  if key == holdsKey and h[3] then fields.c = '0' end
   local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
   return math.floor(#members / 2), first[1], tonumber(first[2])
 end
@@ -364,7 +356,7 @@ local function drop(id, state, details, leavers)
     if token == '0' then unmark(id) end
     call('ZREM', holdsKey, id)
     readers = readers - 1
-    local told = fields.c or h.c
+    local told = fields.c or h[3]
     if told and told ~= '0' then fields.c = int(told - 1) end -- the hold may be among the notified ones
     uncount(id, details, token)
   elseif state == 'p' or state == 'x' then
@@ -431,14 +423,14 @@ local function requeue()
   if missing and not moves then queued = restore(queueKey, 'qd') end
 end
 
--- Writes what has changed. HSET comes first: an HDEL that empties the hash deletes it with its expiry, and a hash that
--- HSET then creates would never expire.
-local function store(ttl)
+-- Writes what has changed, and returns the reply. HSET comes first: an HDEL that empties the hash deletes it with its
+-- expiry, and a hash that HSET then creates would never expire.
+local function store(ttl, reply)
   local n = readers + queued + aside > 0 and format('%d %d %d', readers, queued, aside)
   local text = packed(n)
   if text ~= (w or nil) then fields.w = text end
   if n ~= h[2] then fields.n = n end
-  local told = fields.c or h.c
+  local told = fields.c or h[3]
   if told and readers == 0 then
     fields.c = false
   elseif told and queued == 0 and told ~= '0' then
@@ -456,4 +448,5 @@ local function store(ttl)
   if set[1] then call('HSET', lock, unpack(set)) end
   if gone[1] then call('HDEL', lock, unpack(gone)) end
   if ttl or granted and not kept then keep(lock, not (w or h[2]), ttl or 0) end
+  return reply
 end

@@ -52,16 +52,6 @@ local function parse(text)
   return terms
 end
 
--- Returns the later term of each seat, from two lists.
-local function later(mine, theirs)
-  local terms = {}
-  for seat = 1, math.max(#mine, #theirs) do
-    local a, b = mine[seat], theirs[seat]
-    terms[seat] = (not a or b and b.number > a.number) and b or a
-  end
-  return terms
-end
-
 local function text(terms)
   local parts = {}
   for seat, term in ipairs(terms) do parts[seat] = int(term.number) .. ':' .. term.run end
@@ -96,19 +86,21 @@ if writes and not member and purpose == 'join' then
 elseif writes and member then
   local mine, seat, from = parse(has.terms), (tonumber(has.seat) or 0) + 1, tonumber(has['until']) or 0
   local own, last = mine[seat] or { number = 0, run = has.run }, theirs[seat] or { number = 0, run = '' }
-  local known = later(mine, theirs)
+  for i, its in ipairs(theirs) do -- the later term of each seat
+    if not mine[i] or its.number > mine[i].number then mine[i] = its end
+  end
   if purpose == 'succeed' or purpose == 'note' then
     local replaced = last.number > own.number
       or last.number == own.number and last.run ~= own.run and last.run ~= '' and own.run ~= ''
     if purpose == 'succeed' and (not has.id or run ~= '' and (has.run ~= run or replaced)) then
       from = ms + quarantine -- it may have lost what it had counted, or missed what another server has counted
-      known[seat] = { number = math.max(own.number, last.number) + 1, run = run }
+      mine[seat] = { number = math.max(own.number, last.number) + 1, run = run }
       write('run', run)
     elseif has.run == '' and run ~= '' then -- the client that wrote the marker was refused INFO
-      known[seat] = { number = math.max(own.number, 1), run = run }
+      mine[seat] = { number = math.max(own.number, 1), run = run }
       write('run', run)
     end
-    write('terms', text(known))
+    write('terms', text(mine))
   end
   if from > ms + quarantine then from = ms + quarantine end -- its clock was ahead when it wrote until
   if int(from) ~= has['until'] or not has.id and has.run == run then

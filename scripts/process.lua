@@ -9,4 +9,4 @@
 -- Reply  none
 -- Twice  every script of a process gets the same value
 -- Cost   no command
-local function process() return string.sub(tostring(redis), 10) end
+local process = string.sub(tostring(redis), 10)

@@ -13,11 +13,9 @@
 --        settle.lua; works while Redis is out of memory
 local call, lock, vote = redis.call, KEYS[1], ARGV[1]
 local h = call('HMGET', lock, 'w', 'n', 'c', unpack(ARGV, 3))
-h.c = h[3]
 -- include: vote.lua
--- include: process.lua
 -- include: settle.lua
-call('PEXPIRE', lock, 3700000, 'GT') -- accepted when memory is full, and so are the commands after it
+keep(lock, false, 0)
 kept = true
 for i = 3, #ARGV do
   local id = ARGV[i]
@@ -45,5 +43,4 @@ for i = 3, #ARGV do
   end
   reply[n + 1], reply[n + 2], reply[n + 3] = status, token, left
 end
-store()
-return reply
+return store(nil, reply)

@@ -16,14 +16,12 @@
 -- Twice  the second call finds the hold standing, or waiting in its place
 -- Cost   HMGET TIME HSET PEXPIRE, for a reader ZADD PEXPIRE more; to wait ZADD PEXPIRE HSET
 local call, lock, vote, id, ttl, token = redis.call, KEYS[1], ARGV[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0
-local h = call('HMGET', lock, 'w', 'n', id, 'c')
-h.c = h[4]
+local h = call('HMGET', lock, 'w', 'n', 'c', id)
 -- include: vote.lua
 if refusal and not (abstains and ARGV[6] == '1') then return refusal end
 if changed then return { 5, 0, 0, us } end -- a new quarantine has begun since the client read the marker
--- include: process.lua
 -- include: settle.lua
-had[id] = h[3]
+had[id] = h[4]
 purge()
 local state, expiry, value, since, asked = find(id)
 local mode = match(ARGV[5], '^%a')

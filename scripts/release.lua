@@ -69,7 +69,6 @@ end
 -- Only waiters are left, and the first is a writer that is its own owner: it replaces the writer that leaves. If its
 -- message reaches no process, or the case is another one, the rest of the script goes on with the waiter that was taken
 -- out of the queue.
--- include: process.lua
 local head
 local queued = held and KEYS[2] ~= lock and not (several or ARGV[5] or leaves and ARGV[4] == '1')
   and string.match(n or '', '^0 (%d+) 0$')
@@ -85,7 +84,8 @@ if queued and flag < 111 then -- 'o': no marks
     if block == '' then block = nil end -- else of a shared hold
     -- include: mint.lua
     local token = v == us and usText or format('%016.0f', v)
-    local message = head .. ' ' .. token .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
+    -- include: process.lua
+    local message = head .. ' ' .. token .. ' ' .. usText .. ' ' .. claim .. ' ' .. process
     first = first and format('%016.0f', first)
     if first then message = message .. ' ' .. first .. ' ' .. match(rest or ' 0', ' (%d+)') end
     local heard = redis.pcall(letter == 's' and 'SPUBLISH' or 'PUBLISH', channel, message)
@@ -105,16 +105,15 @@ if queued and flag < 111 then -- 'o': no marks
 end
 
 local has = call('HMGET', lock, 'c', id, unpack(ARGV, 5))
-local h = { w, n or false, c = has[1] }
+local h = { w, n or false, has[1] }
 -- include: settle.lua
 taken = head
 if leaves and not reachable(asideKey, aside) then return redis.error_reply(moving) end
-call('PEXPIRE', lock, 3700000, 'GT') -- accepted when memory is full, and so are the commands after it
+keep(lock, false, 0)
 kept, had[id] = true, has[2]
 
 local leavers, again = {}, (ARGV[4] or '0') ~= '0'
 
--- Returns who broke the hold and why, or nil.
 local function breaker()
   local state, _, token, _, details = parse(wHold ~= id and recordOf(id))
   if state == 'x' then return match(details, '^%d+:.*') end
@@ -129,7 +128,7 @@ local function giveBack(hold)
   drop(hold, state, details, leavers)
   if state == 'w' or state == 'g' then return 1 end
   -- Notifies again: the process of the shared hold took the first notification for its own upgrade.
-  if converted(details) and h.c then fields.c = '0' end
+  if converted(details) and h[3] then fields.c = '0' end
   return 2
 end
 
@@ -150,7 +149,7 @@ local function keepEnded(least, rest)
     call('ZADD', holdsKey, int(expiry), id)
     keep(holdsKey, false, expiry - ms)
     fields[id] = 'g ' .. int(expiry) .. ' 0 ' .. since .. ' ' .. details
-    if h.c then fields.c = '0' end -- the order of the expiries has changed
+    if h[3] then fields.c = '0' end -- the order of the expiries has changed
   end
   keep(lock, false, expiry - ms)
   return true
@@ -179,5 +178,4 @@ if leaves and not ended and (status == 0 or ARGV[4] == '1') then
   fields[id] = 'x ' .. int(expiry) .. ' 0 ' .. now .. ' ' .. (who or stays and '-' or '.')
 end
 admit()
-store(leaves and ARGV[3] + 0)
-return { status, us, stale and 2 or more, who }
+return store(leaves and ARGV[3] + 0, { status, us, stale and 2 or more, who })

@@ -18,23 +18,21 @@ local call, pcall, ARGV, KEYS, vote = redis.call, redis.pcall, ARGV, KEYS, ARGV[
 local match, find, cut, byte = string.match, string.find, string.sub, string.byte
 if changed then return { us } end
 local reply, renewed, ttl, kind = { us, 0 }, 0, ARGV[2] + 0, cut(ARGV[3], 1, 1)
-local life = ttl > 3600000 and ttl + 100000 or '3700000'
+local life
+-- include: life.lua
 local new, mark = ms + ttl, #ARGV[3] > 1 and '%1' .. cut(ARGV[3], 2)
 local kept, minute = false, nil -- of the new expiry, once a key has been kept
-local hundred = ttl < 3000000 and cut(usText, 1, 8) or '9' -- see w in lock.lua
+local hundred = ttl < 3000000 and cut(usText, 1, 8) or '9' -- see life.lua
 local now, lasts = cut(usText, 1, 13), #ARGV[2] == 8 and ARGV[2] or string.format('%8d', ttl)
 -- Leases that were renewed in one call are mostly renewed together again. So the common case is a write hold that was
 -- last renewed when an earlier one of this call was, with the same TTL: one text is compared.
 local plain, same, fresh = mark and '-' or lasts .. '2', now, false -- fresh: in these hundred seconds
 
--- Formats n as %d does, in parts that fit into a long of 32 bits: %.0f takes twice as long.
-local function int(n) return string.format('%d%05d', math.floor(n / 100000), n % 100000) end
-
 local newText
 
--- A key lives for an hour, or longer than the hold. If the renewal of a hold does not carry its expiry into another
--- minute, the key has got its hour within the last minute, or lives for 100 s after that expiry. The first write of the
--- script must be a command that the server accepts when memory is full: then it accepts the commands after it too.
+local function int(n) return string.format('%d%05d', math.floor(n / 100000), n % 100000) end -- as in lock.lua
+
+-- The first write of the script: accepted when memory is full, and so are the commands after it.
 local function keep(lock, zset)
   call('PEXPIRE', lock, life, 'GT')
   if zset then pcall('PEXPIRE', lock .. ':h', life, 'GT') end -- fails while the zset migrates, with an hour left

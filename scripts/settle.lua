@@ -6,13 +6,12 @@
 --        2: no waiter was let in, since the client has to read the marker first
 -- Twice  what has been purged is gone, and a waiter that has been granted the lock is no longer in the queue
 -- Cost   purge: ZRANGE of holds and of aside if they have members, for a hold that was ended or broken HGET, and ZADD
---        ZREM if it was broken; if a member has expired ZRANGEBYSCORE ZREM
---        HMGET ZRANGE, for at most 64 dead ones of each, and for a named owner's hold as in lock.lua; if w has gone
---        and other holds stand, ZRANGE and HGET of 64 at most; admit: requeue of lock.lua; ZPOPMIN HGET PUBLISH per
---        waiter, for a reader ZRANGE HGET ZREM PUBLISH ZADD PEXPIRE; at most 64 grants and 64 dead waiters; HMGET if a
---        sidelined waiter comes back behind a write hold, and PUBLISH if that is shared; wantAll: if shared holds read
---        that have not been notified ZRANGE HMGET, and PUBLISH for each, at most 1,000; if a zset was lost restore of
---        lock.lua
+--        ZREM if it was broken; if a member has expired ZRANGEBYSCORE ZREM HMGET ZRANGE, for at most 64 dead ones of
+--        each, and for a named owner's hold as in lock.lua; if w has gone and other holds stand, ZRANGE and HGET of 64
+--        at most; admit: requeue of lock.lua; ZPOPMIN HGET PUBLISH per waiter, for a reader ZRANGE HGET ZREM PUBLISH
+--        ZADD PEXPIRE; at most 64 grants and 64 dead waiters; HMGET if a sidelined waiter comes back behind a write
+--        hold, and PUBLISH if that is shared; wantAll: if shared holds read that have not been notified ZRANGE HMGET,
+--        and PUBLISH for each, at most 1,000; if a zset was lost restore of lock.lua
 -- include: lock.lua
 local bound, more = 64, 0
 local deadBound = bound -- how many expired members of a zset, and how many dead waiters, one call removes
@@ -59,7 +58,6 @@ local function tell(details, message)
   return letter ~= 'b' and type(heard) == 'number' and heard or nil
 end
 
--- Notifies the process of a shared hold that a hold waits for the lock.
 local function want(id, details)
   if isShared(details) then tell(details, id .. ' wanted') end
 end
@@ -115,7 +113,7 @@ end
 -- decrements c. So no hold is skipped, no matter what happens before the next call continues. A process that misses the
 -- message learns of the waiter at its renewal.
 local function wantAll()
-  local told = tonumber(fields.c or h.c or nil)
+  local told = tonumber(fields.c or h[3] or nil)
   if not told or told >= readers then return end
   local ids = call('ZRANGE', holdsKey, int(told), int(told + 999), 'REV')
   if not ids[1] then return end
@@ -138,7 +136,8 @@ local function offer(id, state, expiry, place, since, details)
   if mode == 'r' and readers == 0 then call('ZCARD', holdsKey) end
   local token, first = mint(details)
   local text = token == us and usText or tokenText(token)
-  text = id .. ' ' .. text .. ' ' .. usText .. ' ' .. claim .. ' ' .. process()
+  -- include: process.lua
+  text = id .. ' ' .. text .. ' ' .. usText .. ' ' .. claim .. ' ' .. process
   if first then text = text .. ' ' .. int(first) .. ' ' .. queued end
   local heard = tell(details, text)
   local dead = heard == 0 and state == 'q' and not alive[id]

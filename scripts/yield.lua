@@ -11,14 +11,12 @@
 -- Cost   HMGET TIME PEXPIRE ZRANGE HGET; kept: HSET; yielded: ZADD PEXPIRE and a grant as in settle.lua; works while
 --        Redis is out of memory
 local call, lock, vote, id = redis.call, KEYS[1], ARGV[1], ARGV[2]
-local h = call('HMGET', lock, 'w', 'n', id, 'c')
-h.c = h[4]
+local h = call('HMGET', lock, 'w', 'n', 'c', id)
 -- include: vote.lua
 if refusal then return refusal end
--- include: process.lua
 -- include: settle.lua
-call('PEXPIRE', lock, 3700000, 'GT') -- accepted when memory is full, and so are the commands after it
-had[id] = h[3]
+keep(lock, false, 0)
+had[id] = h[4]
 purge()
 admit()
 local state, expiry, token, since, details = find(id)

@@ -1,0 +1,15 @@
+-- life.lua: for how long a key of a lock lives, the hash or a zset: for an hour or for the TTL of its hold, if that is
+-- longer, and 100 s more. So the token outlives the hold, and an expired member is still there to be purged.
+-- A script that writes later hundred seconds into w (17-24: see lock.lua) also writes PEXPIRE, and one that finds those
+-- of now or later ones need not, unless its TTL is above 50 minutes. So the key lives until 3,700,000 ms after the
+-- beginning of the hundred seconds in w at least, whatever the clock did since. A renewal that does not carry its
+-- expiry into another minute need not either: the key has got its hour within the last minute, or outlives that expiry.
+-- Where a longer life may stand it is PEXPIRE GT, but not for a new key: GT compares with an expiry. Where no hold is
+-- granted or renewed, it is the constant for a TTL of 0.
+--
+-- KEYS   none
+-- ARGV   none; the including script sets ttl, in ms, and declares life
+-- Reply  none
+-- Twice  it changes nothing
+-- Cost   no command
+life = ttl > 3600000 and ttl + 100000 or '3700000'
