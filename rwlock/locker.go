@@ -353,7 +353,7 @@ func (l *Locker) acquireAll(
 	defer cancel()
 	all.Terms = s.Prepare()
 	m := &MultiLease{leases: make([]*Lease, len(wants))}
-	several := engine.Several{
+	locks := engine.MultiLock{
 		Requests: make([]engine.Request, len(wants)),
 		Lease: func(i int) *engine.Lease {
 			lease := &Lease{locker: l, owned: all.Owner != ""}
@@ -370,9 +370,9 @@ func (l *Locker) acquireAll(
 	}
 	for i, at := range sorted {
 		all.Name, all.Mode = wants[at].Name, wants[at].Mode
-		several.Requests[i] = all
+		locks.Requests[i] = all
 	}
-	if err := several.Acquire(within, l.engine); err != nil {
+	if err := locks.Acquire(within, l.engine); err != nil {
 		return nil, asWaited(convertError(err), time.Since(begun), ctx, within)
 	}
 	return m, nil

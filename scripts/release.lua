@@ -121,7 +121,7 @@ local function breaker()
 end
 
 -- Drops a hold. Returns what it was, as in the reply.
-local function giveBack(hold)
+local function dropHold(hold)
   local state, details, _ = 'w', nil, nil
   if wHold ~= hold then state, _, _, _, details = find(hold) end
   if not state or state == 'x' then return 0 end
@@ -162,10 +162,10 @@ local value = wHold == id and readers == 0 and not refusal and not wToken and t
 known = value and known
 -- include: lower.lua
 local ended = least and rest ~= '0' and keepEnded(least, rest)
-local status = ended and 1 or giveBack(id)
+local status = ended and 1 or dropHold(id)
 for i = 5, least and 0 or #ARGV do
   had[ARGV[i]] = has[i - 2]
-  giveBack(ARGV[i])
+  dropHold(ARGV[i])
 end
 if leavers[1] then call('ZREM', queueKey, unpack(leavers)) end
 purge()

@@ -44,10 +44,10 @@ const (
 
 // Ballot holds the votes of one hold and the token on which they have to agree. It is not safe for concurrent use.
 type Ballot struct {
-	entry   Entry
-	target  fencing.Token // 0 before it is decided
-	single  [1]Vote       // for one master: a lease and its vote are one allocation
-	several *Tally        // nil for one master
+	entry  Entry
+	target fencing.Token // 0 before it is decided
+	single [1]Vote       // for one master: a lease and its vote are one allocation
+	tally  *Tally        // of several masters; nil for one
 }
 
 // Reach returns the largest token to which a master currently allows a grant to be raised, as far as is known. It is
@@ -59,19 +59,19 @@ func (b *Ballot) Start(entry Entry, masters int) {
 	b.entry, b.target = entry, 0
 	switch {
 	case masters == 1:
-		b.single[0], b.several = Vote{}, nil
-	case b.several != nil && len(*b.several) == masters:
-		clear(*b.several)
+		b.single[0], b.tally = Vote{}, nil
+	case b.tally != nil && len(*b.tally) == masters:
+		clear(*b.tally)
 	default:
 		votes := make(Tally, masters)
-		b.several = &votes
+		b.tally = &votes
 	}
 }
 
 // Votes returns the votes, one for each master. The ballot keeps ownership of them.
 func (b *Ballot) Votes() Tally {
-	if b.several != nil {
-		return *b.several
+	if b.tally != nil {
+		return *b.tally
 	}
 	return b.single[:]
 }
@@ -291,7 +291,7 @@ type Action struct {
 // A join is neither raised nor yielded. It stands on the grants of another hold, whose token is already decided, and
 // taking a grant away would take it from the owner that holds the lock.
 func (b *Ballot) Next(actions []Action) []Action {
-	if b.several == nil { // there is nothing to agree on
+	if b.tally == nil { // there is nothing to agree on
 		return actions
 	}
 	votes := b.Votes()
@@ -328,7 +328,7 @@ func (b *Ballot) Remind(i int, actions []Action) []Action {
 // their grants: a single attempt, because it ends by itself, an upgrade, because it comes first on every master, and a
 // ballot over one master, because there is nothing to agree on.
 func (b *Ballot) mayYield(v *Vote) bool {
-	return v.State == Granted && b.entry == Wait && b.target == 0 && b.several != nil
+	return v.State == Granted && b.entry == Wait && b.target == 0 && b.tally != nil
 }
 
 // yield marks the grant as offered. From then on the grant does not count, regardless of the answer: the older hold may

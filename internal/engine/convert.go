@@ -145,8 +145,8 @@ func (c converting) untaken() *lockerr.Error {
 // error is untaken, and the lease keeps its hold.
 func (c converting) exchange(ctx context.Context) error {
 	l, e, into := c.l, c.into.e, c.into
-	e.underWay.add(+1) // before the registry forgets the old hold, so that Close sees one of the two
-	defer e.underWay.add(-1)
+	e.pending.add(+1) // before the registry forgets the old hold, so that Close sees one of the two
+	defer e.pending.add(-1)
 	from := l.lock()
 	now := e.clock.Now() // once for both holds: see driver.at
 	if !from.heldAt(now) {
@@ -431,7 +431,7 @@ func (a *adoption) takeOver(ctx context.Context) error {
 	// The detaching process may have asked a master to take the hold back after it had lost it.
 	until := e.clock.Now().Add(a.from.Left + e.cfg.NodeTimeout)
 	former := releases.Release{Key: h.key, Hold: a.from.Hold, Until: until, Heir: h, Floor: proposal}
-	former.Tombstone = wire.Tombstone{TTL: wire.FormatMillis(hold.Lateness), Several: true}
+	former.Tombstone = wire.Tombstone{TTL: wire.FormatMillis(hold.Lateness), Strays: true}
 	for i, m := range e.masters {
 		r := &g.parts[i]
 		*r = part{Release: former, g: g, m: m}

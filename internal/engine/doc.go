@@ -10,7 +10,7 @@
 //	               hold must not know: its names, its lease, and what it needs that goroutines share
 //	effects.go     what follows, carried out: requests about a grant, renewals, the timer, the end, reports
 //	acquire.go     acquisition: asks for a hold and waits, until it is granted or given up
-//	many.go        Several: asks for the holds of several locks, and keeps all of them or none
+//	many.go        MultiLock: asks for the holds of several locks, and keeps all of them or none
 //	handoff.go     voter, a master as one hold sees it: what its replies and messages mean
 //	wait.go        waitSets, the locks that this process waits for on one master, and what their refreshes answer; how
 //	               an acquisition begins to wait, and ends without a lease
@@ -110,7 +110,10 @@
 //	owner          the ULID under which holds can be joined: named by the caller, or the hold's id
 //	round          one request to all masters and their answers
 //	hand-off       a release, or a script that finds an expiry, grants the lock to the next waiter by a message
-//	several        the locks of one call that needs all of them or none
+//	multi-lock     the locks of one call that needs all of them or none
+//	in flight      sent, and without an answer so far
+//	pending        of a release: no quorum has confirmed it so far
+//	stray          a request of a hold that may arrive after its release
 //	group          acquires and releases that leave in one script call, in package transport
 //	contended      a waiter elsewhere wants a lock that goroutines share
 //	token floor    the smallest token that a script may mint

@@ -96,7 +96,7 @@ type driver struct {
 
 	replaced    bool   // by a conversion: the lease stands on another hold
 	unobserved  bool   // the hooks were not notified of the grant
-	provisional bool   // not reported unless keep is called: see Several
+	provisional bool   // not reported unless keep is called: see MultiLock
 	contended   bool   // it was not granted at once
 	waited      uint32 // ms from begun to the grant, at most 49 days; a time.Duration would make every lease larger
 }

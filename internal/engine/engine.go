@@ -77,7 +77,7 @@ type Engine struct {
 	releases       []*releases.Queues // of each master
 	renewalOutages outage.Set         // of the servers that do not renew leases
 	admin          *admin.Admin
-	underWay       underWay
+	pending        pendingReleases
 	unansweredAt   atomic.Int64 // when a renewal last had no answer although it may run, by the monotonic clock
 	unawaited      atomic.Int64 // releases of WithBackgroundRelease that no quorum has answered
 	tokens         *tokens.Floor
@@ -104,7 +104,7 @@ func New(cfg Config) *Engine {
 	n := len(cfg.Clients)
 	e := &Engine{
 		cfg: cfg, clock: cfg.Clock, drift: clock.Drift(cfg.Drift), keys: wire.NewKeyspace(cfg.Prefix, n),
-		registry: registry{holds: make(map[string]*driver)}, underWay: underWay{none: make(chan struct{}, 1)},
+		registry: registry{holds: make(map[string]*driver)}, pending: pendingReleases{none: make(chan struct{}, 1)},
 		stop: make(chan struct{}), gone: make(chan struct{}),
 		replicated: cfg.Replicas > 0, confirmsHandOff: cfg.Replicas > 0 || cfg.ConfirmHandOff,
 	}
@@ -159,7 +159,7 @@ func (e *Engine) connect() {
 		e.masters = append(e.masters, m)
 		e.waiters = append(e.waiters, &waitSets{e: e, m: m, byName: make(map[string]*waitSet)})
 		e.releases = append(e.releases, releases.New(releases.Config{
-			Master: m, Clock: e.clock, Timers: e.timers, Keys: e.keys, UnderWay: e.underWay.add,
+			Master: m, Clock: e.clock, Timers: e.timers, Keys: e.keys, Pending: e.pending.add,
 			Script:  func(plain bool) *transport.Script { return e.scripts.of(m).releaseOf(plain) },
 			Dropped: func() { e.counters.unconfirmed.Add(1) },
 			GoOn:    func(key string, more wire.More) { e.waiters[i].goOn(key, more) },
@@ -348,7 +348,7 @@ func (e *Engine) shutDown() {
 		shutDown(h, hold.Held, hold.Lost, hold.Asking)
 	}
 	// The releases need the pipelines and the timers, so these end only after them.
-	e.underWay.await(until - e.clock.Now().Mono)
+	e.pending.await(until - e.clock.Now().Mono)
 	e.endLife()
 	close(e.stop)
 	e.tasks.group.Wait()
@@ -510,8 +510,8 @@ func (t *tasks) end() {
 	t.mu.Unlock()
 }
 
-// underWay counts the releases that have no quorum's confirmation so far. Close waits for them.
-type underWay struct {
+// pendingReleases counts the releases that have no quorum's confirmation so far. Close waits for them.
+type pendingReleases struct {
 	n    atomic.Int64
 	none chan struct{} // signals await that the count may be 0
 }
@@ -519,10 +519,10 @@ type underWay struct {
 // add counts a release that begins, or ends for good: confirmed, refused for good, or expired. If one part of the
 // engine hands a release to another, the second part adds before the first subtracts, so the count is never 0 in
 // between.
-func (u *underWay) add(change int64) {
-	if u.n.Add(change) == 0 {
+func (p *pendingReleases) add(change int64) {
+	if p.n.Add(change) == 0 {
 		select {
-		case u.none <- struct{}{}:
+		case p.none <- struct{}{}:
 		default:
 		}
 	}
@@ -530,12 +530,12 @@ func (u *underWay) add(change int64) {
 
 // await returns when the count is 0, or after the given time. The signal may be old, because the count changes all the
 // time, so await checks the count itself.
-func (u *underWay) await(most time.Duration) {
+func (p *pendingReleases) await(most time.Duration) {
 	timeout := time.NewTimer(most)
 	defer timeout.Stop()
-	for u.n.Load() > 0 {
+	for p.n.Load() > 0 {
 		select {
-		case <-u.none:
+		case <-p.none:
 		case <-timeout.C:
 			return
 		}

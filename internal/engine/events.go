@@ -170,7 +170,7 @@ type HoldState struct {
 	Token                   fencing.Token // 0 before the grant
 	Shared                  bool          // goroutines share it: see Request.Block
 	Converts                bool          // the second hold of a lease, before the exchange
-	Asking                  bool          // not granted so far, or not to a caller: see Several
+	Asking                  bool          // not granted so far, or not to a caller: see MultiLock
 	Age                     time.Duration // since the grant; while it asks, since the acquisition began
 	Left                    time.Duration // how much longer it is trusted, if it is granted
 	RenewalLate             bool          // less than half of its time is left, although it is renewed

@@ -5,7 +5,7 @@ type Registered struct{ Leases, Releases, WaitSets, Timers int }
 
 // Registered counts the notes.
 func (e *Engine) Registered() Registered {
-	r := Registered{Releases: int(e.underWay.n.Load()), Timers: e.timers.Len()}
+	r := Registered{Releases: int(e.pending.n.Load()), Timers: e.timers.Len()}
 	e.registry.mu.Lock()
 	r.Leases = len(e.registry.holds)
 	e.registry.mu.Unlock()

@@ -175,7 +175,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if h == nil {
 		return over
 	}
-	defer h.e.underWay.add(-1)
+	defer h.e.pending.add(-1)
 	err := giveBack(ctx, false, h, nil, releases, byTerms)
 	if failed, ok := err.(*lockerr.Error); ok {
 		h.e.observers.warnOfRelease(h, failed)
@@ -186,7 +186,7 @@ func (l *Lease) Release(ctx context.Context) error {
 // ReleaseWithin is Release that waits until the end of ctx at most. It is for callers that ignore the result.
 func (l *Lease) ReleaseWithin(ctx context.Context) {
 	if h, releases, _ := l.endByHolder(nil); h != nil {
-		defer h.e.underWay.add(-1)
+		defer h.e.pending.add(-1)
 		_ = giveBack(ctx, true, h, nil, releases, byTerms)
 	}
 }
@@ -197,7 +197,7 @@ func (l *Lease) ReleaseWithin(ctx context.Context) {
 func (l *Lease) endByHolder(effects []hold.Effect) (h *driver, releases []hold.Effect, over error) {
 	h = l.lock()
 	defer l.mu.Unlock()
-	h.e.underWay.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
+	h.e.pending.add(+1) // before the registry forgets the lease, so that Close sees the lease or the release
 	// The lease ends before the request leaves, so that no goroutine trusts it while another holder enters.
 	before := l.done.err()
 	releases = h.endBy(h.now(), hold.Release, effects)
@@ -208,7 +208,7 @@ func (l *Lease) endByHolder(effects []hold.Effect) (h *driver, releases []hold.E
 	default:
 		over = nil
 	}
-	h.e.underWay.add(-1)
+	h.e.pending.add(-1)
 	return nil, nil, over
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/seed74116694/fencelock/internal/wire"
 )
 
-// Several are requests for several locks, of which the caller needs all or none. Their entry is Wait or Try, the same
-// for all.
+// MultiLock has the requests for several locks, of which the caller needs all or none. Their entry is Wait or Try, the
+// same for all.
 //
 // The requests are in the order in which all callers wait for these locks, each lock once. No acquisition waits for a
 // lock while it holds one that comes later, so acquisitions of several locks never wait for each other in a circle.
-type Several struct {
+type MultiLock struct {
 	Requests []Request
 	Lease    func(i int) *Lease      // makes the lease of a request: a new one for each of its attempts
 	MayWait  func(name string) error // called before each wait: reports why the caller must not wait for this lock
@@ -34,8 +34,8 @@ var ErrAgain = errors.New("the caller asks again")
 //
 // The hooks and the counters learn of each lock once, when the call keeps it or has failed: the attempts that are given
 // back are not reported.
-func (s Several) Acquire(ctx context.Context, e *Engine) error {
-	c := &severalCall{Several: s, e: e}
+func (m MultiLock) Acquire(ctx context.Context, e *Engine) error {
+	c := &multiLockCall{MultiLock: m, e: e}
 	complete := false
 	defer func() { // also if a method of ctx panics
 		if !complete {
@@ -58,29 +58,29 @@ func (s Several) Acquire(ctx context.Context, e *Engine) error {
 	return err
 }
 
-// severalCall is one call of Acquire.
-type severalCall struct {
-	Several
+// multiLockCall is one call of Acquire.
+type multiLockCall struct {
+	MultiLock
 	e    *Engine
 	kept []*Lease // of the first requests
 	over int      // requests behind these whose failure is reported: 1 after a wait that failed, else 0
 }
 
 // report reports the failure of the call for each lock that it has neither kept nor waited for in vain.
-func (c *severalCall) report(ctx context.Context, failure error) {
+func (c *multiLockCall) report(ctx context.Context, failure error) {
 	for i := len(c.kept) + c.over; i < len(c.Requests); i++ {
 		c.begin(ctx, i, c.Requests[i]).report(failure)
 	}
 }
 
 // begin makes an acquisition. Its hold is claimed once the call has all locks.
-func (c *severalCall) begin(ctx context.Context, i int, r Request) *acquisition {
+func (c *multiLockCall) begin(ctx context.Context, i int, r Request) *acquisition {
 	a := newAcquisition(ctx, c.e, c.Lease(i).begin(), r)
 	a.hold.step(hold.Event{Kind: hold.Disclaim})
 	return a
 }
 
-func (c *severalCall) acquire(ctx context.Context) error {
+func (c *multiLockCall) acquire(ctx context.Context) error {
 	single := c.Requests[0].Entry == Try
 	for len(c.kept) < len(c.Requests) {
 		// The last lock is waited for at once, if that is allowed: there is nothing behind it to ask for meanwhile.
@@ -102,7 +102,7 @@ func (c *severalCall) acquire(ctx context.Context) error {
 }
 
 // end returns why one of the kept leases has ended, or nil.
-func (c *severalCall) end() error {
+func (c *multiLockCall) end() error {
 	for _, l := range c.kept {
 		if end := l.endUnkept(); end != nil {
 			return end
@@ -112,7 +112,7 @@ func (c *severalCall) end() error {
 }
 
 // wait waits for the first lock that the call does not have. The loss of a lock before it ends the wait.
-func (c *severalCall) wait(ctx context.Context) error {
+func (c *multiLockCall) wait(ctx context.Context) error {
 	i := len(c.kept)
 	if err := c.MayWait(c.Requests[i].Name); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (c *severalCall) wait(ctx context.Context) error {
 // try makes a single attempt for each lock that the call does not have, and keeps the granted ones before the first
 // that was refused; all or none if the caller makes no other attempt. refused is that refusal, or nil if all are kept.
 // forGood reports that a wait would fail as well.
-func (c *severalCall) try(ctx context.Context) (refused error, forGood bool) {
+func (c *multiLockCall) try(ctx context.Context) (refused error, forGood bool) {
 	first := len(c.kept)
 	attempts := make([]*acquisition, 0, len(c.Requests)-first)
 	over := false
@@ -168,7 +168,7 @@ func (c *severalCall) try(ctx context.Context) (refused error, forGood bool) {
 
 // refused returns the failure of single attempts at a single master that has just failed to answer, or nil. Otherwise
 // they would wait in the pipeline until the master is tried again.
-func (c *severalCall) refused(a *acquisition) error {
+func (c *multiLockCall) refused(a *acquisition) error {
 	h := a.hold
 	if len(c.e.masters) > 1 {
 		return nil
@@ -186,7 +186,7 @@ func (c *severalCall) refused(a *acquisition) error {
 }
 
 // settle keeps what try says and gives the other locks back.
-func (c *severalCall) settle(ctx context.Context, attempts []*acquisition) (refused error, forGood bool) {
+func (c *multiLockCall) settle(ctx context.Context, attempts []*acquisition) (refused error, forGood bool) {
 	for _, a := range attempts {
 		failed := cmp.Or(a.outcome(), a.hold.lease.endUnkept()) // granted, and over since
 		named := holderOf(failed) != nil && refusedWithoutHolder(refused)
@@ -245,7 +245,7 @@ func isFinal(ctx context.Context, failed error) bool {
 //
 // A single server takes nothing that would have to be given back, where it can tell. The lock of another writer is
 // refused with its holder then, and without one what is not taken for its sake.
-func (c *severalCall) ask(attempts []*acquisition) {
+func (c *multiLockCall) ask(attempts []*acquisition) {
 	set := &transport.AllOrNone{Before: c.Requests[0].Entry != Try}
 	e, asked := c.e, make(chan struct{}, 1)
 	proposal, calls := e.tokens.ProposalAfter(0), make([][]transport.Call, len(e.masters))

@@ -32,7 +32,7 @@ func ReleaseAll(leases []*Lease) []error {
 		}
 		g := newGiving(h, nil, byTerms)
 		postings := g.calls(releases, nil)
-		e.underWay.add(-1)
+		e.pending.add(-1)
 		for _, p := range postings {
 			calls[p.m.Index] = append(calls[p.m.Index], p.call)
 		}
@@ -91,7 +91,7 @@ const manyUnawaited = 1024
 
 func newGiving(h, heir *driver, by way) *giving {
 	e := h.e
-	e.underWay.add(+1)
+	e.pending.add(+1)
 	g := &giving{h: h, heir: heir, by: by, certain: make(chan struct{}), parts: make([]part, len(e.masters))}
 	g.answers = hold.NewGiving(shows[by], len(e.masters))
 	if by == byTerms && h.terms.BackgroundRelease {
@@ -138,7 +138,7 @@ func giveBack(ctx context.Context, bounded bool, h, heir *driver, releases []hol
 // giveInBackground gives the hold back on one master without a caller that waits, under mu. The release is counted at
 // once, so that Close sees either the hold or its releases.
 func giveInBackground(h *driver, f *hold.Effect, heir *driver, floor int64) {
-	if withdraw(h, f) {
+	if withdrawUnsent(h, f) {
 		return
 	}
 	r := releaseOf(h, heir, f, h.e.clock.Now(), floor)
@@ -195,7 +195,7 @@ func (g *giving) calls(releases []hold.Effect, calls postings) postings {
 	var last *part
 	for i := range releases {
 		f := &releases[i]
-		if withdraw(h, f) {
+		if withdrawUnsent(h, f) {
 			continue
 		}
 		r := &g.parts[f.Master]
@@ -233,14 +233,15 @@ func releaseOf(h, heir *driver, f *hold.Effect, now clock.Instant, floor int64) 
 	}
 	if f.TTL > 0 {
 		again := h.e.masters[f.Master].SendsAgain()
-		r.Tombstone = wire.Tombstone{TTL: wire.FormatMillis(f.TTL), Several: f.Several, Again: again}
+		r.Tombstone = wire.Tombstone{TTL: wire.FormatMillis(f.TTL), Strays: f.Strays, Again: again}
 	}
 	return r
 }
 
-// withdraw takes the request for the hold back if it still waits in this process, and reports whether it did. Then that
-// master needs no release. A server stands still, say, and 1,000 attempts end: most of their requests have not left.
-func withdraw(h *driver, f *hold.Effect) bool {
+// withdrawUnsent takes the request for the hold back if it still waits in this process, and reports whether it did.
+// Then that master needs no release. A server stands still, say, and 1,000 attempts end: most of their requests have
+// not left.
+func withdrawUnsent(h *driver, f *hold.Effect) bool {
 	return f.Unsent && h.e.masters[f.Master].Withdraw(h.key, h.id)
 }
 
@@ -308,7 +309,7 @@ func (g *giving) count(master int, had bool, failure *lockerr.NodeFailure) {
 	}
 	close(g.certain)
 	e := g.h.e
-	e.underWay.add(-1)
+	e.pending.add(-1)
 	if g.unawaited {
 		e.unawaited.Add(-1)
 		g.report(g.verdict())

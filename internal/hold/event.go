@@ -80,7 +80,7 @@ const (
 	SendRegain                    // for Keep; TTL and Until, as Sent, are for the event. Known: its own grant is trusted
 
 	// SendRelease gives the hold back. Keep is for how long from now the master may keep it by itself, TTL that of the
-	// tombstone that stops a late request, 0 for none; Several: also where the hold is found. At is until when its
+	// tombstone that stops a late request, 0 for none; Strays: also where the hold is found. At is until when its
 	// minimum lasts, 0 for none. Unsent: the request for the hold may not have left, and then there is nothing to
 	// release. Heir: the acquisition goes on with another hold.
 	// Outrun: what this master has granted beyond its clock, where the hold has a smaller Token; 0 for none.
@@ -105,17 +105,17 @@ const (
 
 // Effect is what follows from an event, in order. All may be carried out under the mutex of the lease.
 type Effect struct {
-	Kind                           EffectKind
-	Verdict                        ballot.Verdict
-	Way                            Way
-	Urgent, Known, Unsent, Several bool
-	Heir, Leave, Served            bool
-	Master, N                      int
-	Token, Outrun                  fencing.Token
-	TTL, Keep, At                  time.Duration
-	Until                          clock.Instant
-	Err                            error
-	Loss                           *Loss
+	Kind                          EffectKind
+	Verdict                       ballot.Verdict
+	Way                           Way
+	Urgent, Known, Unsent, Strays bool
+	Heir, Leave, Served           bool
+	Master, N                     int
+	Token, Outrun                 fencing.Token
+	TTL, Keep, At                 time.Duration
+	Until                         clock.Instant
+	Err                           error
+	Loss                          *Loss
 }
 
 // Way says how a hold is given back.

@@ -442,7 +442,7 @@ func (h *Hold) end(now *Now, loss *Loss, way Way, do []Effect) []Effect {
 	if do = append(do, Effect{Kind: End, Way: way, Loss: loss}); way == ByHeir || way == Later {
 		return do
 	}
-	return h.giveBack(now, way, loss == nil && !h.second, do)
+	return h.sendReleases(now, way, loss == nil && !h.second, do)
 }
 
 // whileLost gives back a hold that was broken, once its holder has released the lease or its deadline is reached.
@@ -451,10 +451,10 @@ func (h *Hold) whileLost(now *Now, e *Event, do []Effect) []Effect {
 		return do
 	}
 	h.phase = Ended
-	return h.giveBack(now, AtOnce, false, do)
+	return h.sendReleases(now, AtOnce, false, do)
 }
 
-// giveBack releases what the masters may have of the hold. Renewals end with it, so nothing moves the expiry since.
+// sendReleases releases what the masters may have of the hold. Renewals end with it, so nothing moves the expiry since.
 //
 // Without a tombstone, a request that arrives after the release would be granted, and the lock would be held without a
 // holder for a TTL (cases no-tombstone and overtake of the model). A request without an answer may be the one that was
@@ -463,7 +463,7 @@ func (h *Hold) whileLost(now *Now, e *Event, do []Effect) []Effect {
 //
 // released: the lease that stands on the hold has been released. A vote learns of no grant after that. So the client
 // has known a grant with a larger token while it trusted in the lease, and the master may set its counter back.
-func (h *Hold) giveBack(now *Now, way Way, released bool, do []Effect) []Effect {
+func (h *Hold) sendReleases(now *Now, way Way, released bool, do []Effect) []Effect {
 	kept, until := now.Terms.TTL, time.Duration(0)
 	if h.extra != nil {
 		kept = max(h.keptFor(now), h.minimumLeft(now))
@@ -480,7 +480,7 @@ func (h *Hold) giveBack(now *Now, way Way, released bool, do []Effect) []Effect 
 		f := Effect{Kind: SendRelease, Master: i, Way: way, Keep: kept, At: until}
 		f.Unsent = vote.State == ballot.Asked && !vote.Unknown // else an earlier request has left
 		if vote.Unanswered() {
-			f.TTL, f.Several = min(max(kept, now.Terms.MinHold), Lateness), vote.MayArriveLate()
+			f.TTL, f.Strays = min(max(kept, now.Terms.MinHold), Lateness), vote.MayArriveLate()
 		}
 		if released && len(votes) > 1 && h.counterAhead(now, i) != nil {
 			f.Token, f.Outrun = h.Token(), vote.Token

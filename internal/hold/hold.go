@@ -480,7 +480,7 @@ func (h *Hold) restart(now *Now, do []Effect) []Effect {
 		return h.giveUp(now, Effect{Verdict: ballot.TooLate}, do)
 	}
 	first := len(do)
-	do = h.withdraw(now, do) // from the votes of the old hold, so before the ballot starts again
+	do = h.releaseAttempt(now, do) // from the votes of the old hold, so before the ballot starts again
 	for i := range do[first:] {
 		do[first+i].Heir = true
 	}
@@ -498,7 +498,7 @@ func (h *Hold) restart(now *Now, do []Effect) []Effect {
 // giveUp ends asking without a hold.
 func (h *Hold) giveUp(now *Now, f Effect, do []Effect) []Effect {
 	h.phase, f.Kind = Failed, Fail
-	return h.withdraw(now, append(do, f))
+	return h.releaseAttempt(now, append(do, f))
 }
 
 // broken ends the hold because a master says that an operator has broken it. One master suffices: the end is one on all
@@ -516,15 +516,15 @@ func (h *Hold) broken(now *Now, e *Event, do []Effect) []Effect {
 	}
 }
 
-// withdraw releases what the masters may have of a hold that is asked for. This includes a master that has not
+// releaseAttempt releases what the masters may have of a hold that is asked for. This includes a master that has not
 // answered: its request may still run. Its release leaves a tombstone, so that the request finds that it came too late
 // (case overtake of the model: without the tombstone the master would grant a hold that has no holder). The releases of
 // waiters may be many, so they are sent together. Another attempt
 // that starts again waits for the answers, so its releases are sent at once.
-func (h *Hold) withdraw(now *Now, do []Effect) []Effect {
+func (h *Hold) releaseAttempt(now *Now, do []Effect) []Effect {
 	way := AtOnce
 	if h.entry == ballot.Wait {
 		way = Together
 	}
-	return h.giveBack(now, way, false, do)
+	return h.sendReleases(now, way, false, do)
 }

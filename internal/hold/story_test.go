@@ -267,7 +267,7 @@ func describe(f hold.Effect) (what, how string) {
 		return "regain", fmt.Sprint(" of token ", f.Token, " for ", f.Keep) + words(f.Known, ", which is trusted")
 	case hold.SendRelease:
 		return "release", fmt.Sprint(", kept ", f.Keep) + words(f.TTL > 0, ", with a tombstone of ", f.TTL) +
-			words(f.Several, ", always") + words(f.Unsent, ", unless it waits here") +
+			words(f.Strays, ", always") + words(f.Unsent, ", unless it waits here") +
 			words(f.At > 0, ", with a minimum until ", f.At) + words(f.Way == hold.Together, ", together")
 	case hold.Wait:
 		return "wait for", words(f.At > 0, ", ask after ", f.At) + words(f.N > 0, ", ask as after ", f.N, " failures") +

@@ -9,9 +9,9 @@ const MostKept = mostKept
 // and the queue was replaced. It reports whether that queue waited for a probe.
 func (p *Queues) AddBesideRepeat(r *Release) (waited bool) {
 	q := p.at(r.Key)
-	waited = q.failures > 0 && q.underWay == 0
+	waited = q.failures > 0 && q.inFlight == 0
 	p.Repeat()
-	p.UnderWay(+1)
+	p.Pending(+1)
 	q.add(r, true)
 	return waited
 }

@@ -20,7 +20,7 @@ type queue struct {
 	n        *transport.Node
 	mu       sync.Mutex // guards what follows
 	waiting  []*Release
-	underWay int // holds in calls that have no answer so far
+	inFlight int // holds in calls that have no answer so far
 	failures int // in a row
 	timer    timerqueue.Timer
 	probe    time.Duration // when the timer fires, or 0
@@ -31,7 +31,7 @@ type queue struct {
 // many in a call. The pipeline would not send more calls at a time either.
 const (
 	mostAtOnce   = 64   // calls that follow an answer, when a node is back
-	mostUnderWay = 1024 // holds in calls without an answer
+	mostInFlight = 1024 // holds in calls without an answer
 	mostPerCall  = 200  // holds of one lock
 )
 
@@ -45,7 +45,7 @@ func (q *queue) keepLocked(all ...*Release) {
 	q.waiting = append(q.waiting, all[:room]...)
 	for _, r := range all[room:] {
 		q.leftLocked(r)
-		q.p.UnderWay(-1)
+		q.p.Pending(-1)
 		q.p.Dropped()
 	}
 }
@@ -62,8 +62,8 @@ func (q *queue) add(r *Release, together bool) (over func()) {
 		q.firstLocked(len(q.waiting) - 1)
 	case q.failures > 0:
 		q.leftLocked(r)
-	case !together || q.underWay == 0 || len(q.waiting) >= mostPerCall:
-		q.sendLocked(mostUnderWay, !together)
+	case !together || q.inFlight == 0 || len(q.waiting) >= mostPerCall:
+		q.sendLocked(mostInFlight, !together)
 	}
 	return q.unlock()
 }
@@ -71,7 +71,7 @@ func (q *queue) add(r *Release, together bool) (over func()) {
 // firstLocked sends one of the waiting releases before all others, under mu.
 func (q *queue) firstLocked(i int) {
 	q.waiting[0], q.waiting[i] = q.waiting[i], q.waiting[0]
-	q.sendLocked(q.underWay+1, true)
+	q.sendLocked(q.inFlight+1, true)
 }
 
 // hurry sends the release of this hold, if it waits.
@@ -145,14 +145,14 @@ func (q *queue) backOffLocked() {
 	}
 }
 
-// Fire sends one probe if the last call failed, and else all that mostUnderWay permits.
+// Fire sends one probe if the last call failed, and else all that mostInFlight permits.
 func (q *queue) Fire(clock.Instant) {
 	q.mu.Lock()
 	defer q.unlockAndGoOn()
 	q.probe = 0
-	most := mostUnderWay
+	most := mostInFlight
 	if q.failures > 0 {
-		most = q.underWay + 1
+		most = q.inFlight + 1
 	}
 	q.sendLocked(most, false)
 }
@@ -162,12 +162,12 @@ func (q *queue) Fire(clock.Instant) {
 // failure.
 func (q *queue) sendLocked(most int, urgent bool) {
 	m, now := q.p.Master, q.p.Clock.Now()
-	for len(q.waiting) > 0 && q.underWay < most {
+	for len(q.waiting) > 0 && q.inFlight < most {
 		batch := q.takeLocked(now)
 		if len(batch) == 0 {
 			continue
 		}
-		q.underWay += len(batch)
+		q.inFlight += len(batch)
 		first := batch[0]
 		release := first.Request(now)
 		for _, r := range batch[1:] {
@@ -181,7 +181,7 @@ func (q *queue) sendLocked(most int, urgent bool) {
 			}),
 		})
 	}
-	if q.underWay == 0 && len(q.waiting) == 0 { // all have expired: no answer will arrive that would end the backoff
+	if q.inFlight == 0 && len(q.waiting) == 0 { // all have expired: no answer will arrive that would end the backoff
 		q.failures = 0
 	}
 }
@@ -199,7 +199,7 @@ func (q *queue) takeLocked(now clock.Instant) (batch []*Release) {
 		q.waiting[0] = nil
 		q.waiting = q.waiting[1:]
 		if r.Until.Passed(now) {
-			q.p.UnderWay(-1)
+			q.p.Pending(-1)
 			q.leftLocked(r)
 		} else {
 			batch = append(batch, r)
@@ -225,7 +225,7 @@ func (q *queue) answered(batch []*Release, result rueidis.RedisResult, sent cloc
 	}
 	q.mu.Lock()
 	defer q.unlockAndGoOn()
-	q.underWay -= len(batch)
+	q.inFlight -= len(batch)
 	for _, r := range batch {
 		q.leftLocked(r)
 	}
@@ -234,7 +234,7 @@ func (q *queue) answered(batch []*Release, result rueidis.RedisResult, sent cloc
 		q.backOffLocked()
 		return
 	}
-	q.p.UnderWay(-int64(len(batch)))
+	q.p.Pending(-int64(len(batch)))
 	q.failures = 0
-	q.sendLocked(min(mostUnderWay, q.underWay+mostAtOnce), false)
+	q.sendLocked(min(mostInFlight, q.inFlight+mostAtOnce), false)
 }

@@ -59,14 +59,14 @@ func (r *Release) Request(now clock.Instant) wire.Release {
 
 // Config is what the releases on one master need. All fields are set.
 type Config struct {
-	Master   *transport.Master
-	Clock    clock.Clock
-	Timers   *timerqueue.Queue
-	Keys     wire.Keyspace
-	Script   func(plain bool) *transport.Script // of a release
-	UnderWay func(change int64)                 // counts releases that begin, or end for good
-	Dropped  func()                             // too many wait: the hold ends with its TTL
-	GoOn     func(key string, more wire.More)   // does the work that the master has left to this client
+	Master  *transport.Master
+	Clock   clock.Clock
+	Timers  *timerqueue.Queue
+	Keys    wire.Keyspace
+	Script  func(plain bool) *transport.Script // of a release
+	Pending func(change int64)                 // counts releases that begin, or end for good
+	Dropped func()                             // too many wait: the hold ends with its TTL
+	GoOn    func(key string, more wire.More)   // does the work that the master has left to this client
 }
 
 // Queues holds the releases on one master that no caller waits for, in a queue for each of its nodes. Each release is
@@ -102,7 +102,7 @@ func (p *Queues) at(lock string) *queue {
 // Add may be called under the mutex of a lease. over is nil, or sends single attempts that need not wait any more: the
 // caller runs it without a mutex.
 func (p *Queues) Add(r *Release, together bool) (over func()) {
-	p.UnderWay(+1)
+	p.Pending(+1)
 	if !p.Master.At(r.Key).Failing() {
 		r.onAnswer = p.Leaving.Add(r.Key)
 	}
@@ -132,7 +132,7 @@ func (p *Queues) Retry(r *Release, cause error) {
 	q := p.at(r.Key)
 	q.mu.Lock()
 	defer q.unlockAndGoOn()
-	p.UnderWay(+1)
+	p.Pending(+1)
 	q.keepLocked(r)
 	q.backOffLocked()
 }
@@ -144,7 +144,7 @@ func (p *Queues) SendNow(lock string) {
 	q.mu.Lock()
 	defer q.unlockAndGoOn()
 	if q.failures == 0 {
-		q.sendLocked(mostUnderWay, false)
+		q.sendLocked(mostInFlight, false)
 	}
 }
 
@@ -173,7 +173,7 @@ func (p *Queues) Repeat() {
 		all = append(all, q.takeAll()...)
 	}
 	again := p.recent.take(p.Master, p.Clock.Now())
-	p.UnderWay(int64(len(again)))
+	p.Pending(int64(len(again)))
 	for _, r := range append(all, again...) {
 		if over := p.at(r.Key).add(r, true); over != nil {
 			over()

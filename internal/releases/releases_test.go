@@ -23,10 +23,10 @@ import (
 // world has the releases on one master.
 type world struct {
 	*releases.Queues
-	clock    clock.Clock
-	underWay atomic.Int64
-	dropped  int
-	told     []*wire.Breaker // the heirs
+	clock   clock.Clock
+	pending atomic.Int64
+	dropped int
+	told    []*wire.Breaker // the heirs
 }
 
 // newWorld starts a world. With no client nothing is sent.
@@ -42,11 +42,11 @@ func newWorld(t *testing.T, client rueidis.Client) *world {
 	}, 0, client)
 	w.Queues = releases.New(releases.Config{
 		Master: m, Clock: w.clock, Timers: timerqueue.New(w.clock, func(clock.Instant) {}),
-		Keys:     wire.NewKeyspace("p", 1),
-		Script:   func(bool) *transport.Script { return transport.NewScript(scripts.Release, "") },
-		UnderWay: func(change int64) { w.underWay.Add(change) },
-		Dropped:  func() { w.dropped++ },
-		GoOn:     func(string, wire.More) {},
+		Keys:    wire.NewKeyspace("p", 1),
+		Script:  func(bool) *transport.Script { return transport.NewScript(scripts.Release, "") },
+		Pending: func(change int64) { w.pending.Add(change) },
+		Dropped: func() { w.dropped++ },
+		GoOn:    func(string, wire.More) {},
 	})
 	go w.Timers.Run(stop)
 	go m.Run()
@@ -79,11 +79,11 @@ func TestReleasesWaitForAServer(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		require.EqualValues(t, 3, w.underWay.Load())
+		require.EqualValues(t, 3, w.pending.Load())
 		require.False(t, w.Leaving.Any(key), "no attempt waits for a server that fails")
 		link.Restore()
 		time.Sleep(time.Minute)
-		require.Zero(t, w.underWay.Load())
+		require.Zero(t, w.pending.Load())
 		require.Zero(t, w.Waiting(key))
 	})
 }
@@ -114,7 +114,7 @@ func TestAServerThatRefusesOneReleaseGetsAnotherAtOnce(t *testing.T) {
 
 		w.Add(w.release(), false)
 		synctest.Wait() // no time goes by
-		require.EqualValues(t, 1, w.underWay.Load(), "only the refused one is left")
+		require.EqualValues(t, 1, w.pending.Load(), "only the refused one is left")
 		require.Equal(t, []string{key, refusedKey}, slices.Compact(sent), "the answer is followed by what waits")
 	})
 }
@@ -128,10 +128,10 @@ func TestAReleaseInAReplacedQueueIsSent(t *testing.T) {
 		time.Sleep(3 * time.Second) // the node fails
 		synctest.Wait()
 		require.True(t, w.AddBesideRepeat(w.release()), "a release waits for a probe")
-		require.EqualValues(t, 2, w.underWay.Load())
+		require.EqualValues(t, 2, w.pending.Load())
 		link.Restore()
 		time.Sleep(time.Minute)
-		require.Zero(t, w.underWay.Load())
+		require.Zero(t, w.pending.Load())
 	})
 }
 
@@ -148,7 +148,7 @@ func TestReleasesKeptForAServer(t *testing.T) {
 			over()
 		}
 		require.Equal(t, releases.MostKept, w.Waiting(key))
-		require.EqualValues(t, releases.MostKept, w.underWay.Load())
+		require.EqualValues(t, releases.MostKept, w.pending.Load())
 		require.Equal(t, more, w.dropped)
 		require.Equal(t, releases.MostKept+more, left, "no attempt waits for them")
 	})

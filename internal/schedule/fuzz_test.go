@@ -51,7 +51,7 @@ type world struct {
 	planned  bool          // silent when the next refresh was last planned
 	deferred time.Duration // by the last backoff in which it was due
 	every    time.Duration // the shortest of the waiters
-	underWay bool
+	inFlight bool
 	ended    bool
 	refused  [2]bool          // by the kind
 	since    [2]time.Duration // of the first refusal
@@ -100,8 +100,8 @@ func (w *world) step(event byte, n time.Duration) {
 			w.ended = true
 		}
 	case 6, 7, 8, 9:
-		if w.underWay {
-			w.underWay = false
+		if w.inFlight {
+			w.inFlight = false
 			if a.Granted {
 				w.news = w.now
 			}
@@ -151,7 +151,7 @@ func (w *world) pass(d time.Duration, own, queued bool) {
 }
 
 func (w *world) ask(own, queued bool) {
-	w.must(!w.underWay && !w.ended, "the timer was set")
+	w.must(!w.inFlight && !w.ended, "the timer was set")
 	whom := w.r.Ask(w.now, w.backoff, w.silent)
 	if w.backoff > w.now {
 		w.must(whom == schedule.Nobody, "asks in a backoff")
@@ -173,7 +173,7 @@ func (w *world) ask(own, queued bool) {
 	w.asked, w.by, w.woken, w.expiry, w.planned = w.now, w.now+w.every, false, clock.Never, w.silent
 	w.soon = w.refuses()
 	w.r.Asks(own, queued)
-	w.underWay = queued
+	w.inFlight = queued
 	for k, sent := range []bool{own, queued} {
 		w.refused[k] = w.refused[k] && sent
 	}
@@ -182,7 +182,7 @@ func (w *world) ask(own, queued bool) {
 // mustPlan requires that the next refresh is planned in time.
 func (w *world) mustPlan() {
 	at := w.r.At()
-	if w.underWay || w.ended {
+	if w.inFlight || w.ended {
 		w.must(at == clock.Never && w.r.Ask(w.now, 0, false) == schedule.Nobody, "asks twice, or after the end")
 		return
 	}

@@ -14,7 +14,7 @@ import (
 type Refreshes struct {
 	every    time.Duration        // the shortest interval that a waiter needs; 0 once the last waiter has left
 	due      time.Duration        // when to ask next
-	underWay bool                 // from Asks to Answered
+	inFlight bool                 // the refresh, from Asks to Answered
 	news     time.Duration        // when a waiter was last added or granted
 	refused  [kinds]time.Duration // since when, by the kind; clock.Never while the server serves it
 	allAt    time.Duration        // while the server refuses waiters' own requests, one of them asks for all until then
@@ -66,7 +66,7 @@ func Begin(now time.Duration) Refreshes {
 
 // At returns when to call Ask.
 func (r *Refreshes) At() time.Duration {
-	if r.underWay || r.every == 0 {
+	if r.inFlight || r.every == 0 {
 		return clock.Never
 	}
 	return r.due
@@ -126,7 +126,7 @@ func (r *Refreshes) Ask(now, backoff time.Duration, silent bool) Whom {
 // Asks is called after Ask with what the waiters ask: some with requests of their own, those that are queued with a
 // refresh. Where there is no request of a kind, there is no answer that would end its refusal.
 func (r *Refreshes) Asks(own, refresh bool) {
-	r.underWay = refresh
+	r.inFlight = refresh
 	for k, asked := range [kinds]bool{own, refresh} {
 		if !asked {
 			r.refused[k] = clock.Never
@@ -136,7 +136,7 @@ func (r *Refreshes) Asks(own, refresh bool) {
 
 // Answered is called when the refresh is over.
 func (r *Refreshes) Answered(now time.Duration, silent bool, a Outcome) {
-	r.underWay = false
+	r.inFlight = false
 	if a.Granted {
 		r.news = now
 	}

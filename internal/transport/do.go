@@ -57,8 +57,8 @@ func (n *Node) sendAtOnce(
 	ctx context.Context, limit time.Duration, now clock.Instant,
 	s *Script, keys []string, vote wire.Vote, args []string,
 ) (rueidis.RedisResult, clock.Instant) {
-	defer n.underWay.Add(-1)
-	if n.underWay.Add(1) >= groupLeast && s.joins(args) && n.groups(1) {
+	defer n.inFlight.Add(-1)
+	if n.inFlight.Add(1) >= groupLeast && s.joins(args) && n.groups(1) {
 		return n.pipeline.gather(ctx, limit, now, s, keys, vote, args)
 	}
 	if limit > 0 {

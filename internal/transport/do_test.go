@@ -268,12 +268,12 @@ func (l *lateLife) endChildren() {
 // stuckClient says of each batch that it is on its way, and answers none before it is freed.
 type stuckClient struct {
 	rueidis.Client
-	underWay chan struct{}
+	inFlight chan struct{}
 	freed    chan struct{}
 }
 
 func (c *stuckClient) Do(context.Context, rueidis.Completed) rueidis.RedisResult {
-	c.underWay <- struct{}{}
+	c.inFlight <- struct{}{}
 	<-c.freed
 	return rueidis.NewErrorResult(context.Canceled)
 }
@@ -289,7 +289,7 @@ func TestNothingIsPostedAgainWhenTheEngineEnds(t *testing.T) {
 	const atOnce, waiting = 4, 10 * 256
 	life := new(lateLife)
 	client := &stuckClient{
-		Client: testredis.NewMini(t).Client(t), underWay: make(chan struct{}, waiting), freed: make(chan struct{}),
+		Client: testredis.NewMini(t).Client(t), inFlight: make(chan struct{}, waiting), freed: make(chan struct{}),
 	}
 	b := newBed(t, client, func(c *transport.Config) {
 		life.Context = c.Life
@@ -305,7 +305,7 @@ func TestNothingIsPostedAgainWhenTheEngineEnds(t *testing.T) {
 	}
 	for range atOnce {
 		post()
-		<-client.underWay
+		<-client.inFlight
 	}
 	for range waiting {
 		post()

@@ -109,8 +109,8 @@ func TestAMessageOfAnEarlierConnectionTellsNothingOfTheClock(t *testing.T) {
 		_, known := b.MaxServerTime(b.now())
 		require.True(t, known)
 
-		other, giveBack := b.own.Dedicate()
-		defer giveBack()
+		other, putBack := b.own.Dedicate()
+		defer putBack()
 		require.NoError(t, other.Do(context.Background(), other.B().Ping().Build()).Error())
 		b.link.Refuse()
 		synctest.Wait()

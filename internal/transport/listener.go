@@ -233,7 +233,7 @@ func (l *listener) drop(ctx context.Context, c *dedicated) {
 	go func() {
 		defer close(closed)
 		c.client.Close() // a kept connection is cleaned up first, by commands that the locks' user may not run
-		c.giveBack()
+		c.putBack()
 	}()
 	select {
 	case <-closed:
@@ -250,9 +250,9 @@ func (l *listener) drop(ctx context.Context, c *dedicated) {
 
 // dedicated is a connection for messages.
 type dedicated struct {
-	client   rueidis.DedicatedClient
-	giveBack func()
-	broken   <-chan error
+	client  rueidis.DedicatedClient
+	putBack func()
+	broken  <-chan error
 }
 
 // dedicate waits for a connection with these hooks, but not past ctx for a connection that another caller has: a
@@ -262,7 +262,7 @@ func (l *listener) dedicate(ctx context.Context, from rueidis.Client, hooks ruei
 	got := make(chan *dedicated, 1)
 	go func() {
 		c := new(dedicated)
-		l.m.ForMessages(func() { c.client, c.giveBack = from.Dedicate() })
+		l.m.ForMessages(func() { c.client, c.putBack = from.Dedicate() })
 		// With RESP2 the client opens a second connection here, since the first one cannot subscribe beside commands.
 		l.m.ForMessages(func() { c.broken = c.client.SetPubSubHooks(hooks) })
 		got <- c

@@ -165,7 +165,7 @@ func TestAPoolOfOneConnectionThatOthersHaveDoesNotHoldUpTheEnd(t *testing.T) {
 		option := testredis.NewMini(t).Option()
 		option.BlockingPoolSize = 1
 		client := dial(t, option)
-		taken, giveBack := client.Dedicate()
+		taken, putBack := client.Dedicate()
 		require.NoError(t, taken.Do(context.Background(), taken.B().Ping().Build()).Error())
 		b := newBed(t, client)
 		b.Listen("")
@@ -173,11 +173,11 @@ func TestAPoolOfOneConnectionThatOthersHaveDoesNotHoldUpTheEnd(t *testing.T) {
 		begun := time.Now()
 		b.stop()
 		require.LessOrEqual(t, time.Since(begun), time.Second)
-		giveBack()
+		putBack()
 		synctest.Wait()
-		again, giveBack := client.Dedicate() // the listener has not kept it
+		again, putBack := client.Dedicate() // the listener has not kept it
 		require.NoError(t, again.Do(context.Background(), again.B().Ping().Build()).Error())
-		giveBack()
+		putBack()
 	})
 }
 

@@ -31,7 +31,7 @@ type Node struct {
 	stale     atomic.Bool  // its client has been closed: the node has to be made again
 	separated atomic.Bool  // a call names one lock, because the server refuses keys of several slots
 	listener  *listener
-	underWay  atomic.Int64 // calls without an answer: of callers, and of batches
+	inFlight  atomic.Int64 // calls without an answer: of callers, and of batches
 	ungrouped atomic.Int64 // how many calls are still in no group
 
 	pipeline   *pipeline

@@ -37,7 +37,7 @@ type sender struct {
 func (s *sender) run() {
 	defer s.stop()
 	for s.p.n.life.Err() == nil {
-		if s.p.n.underWay.Load() >= groupLeast {
+		if s.p.n.inFlight.Load() >= groupLeast {
 			runtime.Gosched() // so that goroutines that are ready to run add their calls
 		}
 		batch, renews, later := s.p.take(s.batch[:0])
@@ -47,9 +47,9 @@ func (s *sender) run() {
 			}
 			continue
 		}
-		s.p.n.underWay.Add(int64(len(batch)))
+		s.p.n.inFlight.Add(int64(len(batch)))
 		s.send(batch)
-		s.p.n.underWay.Add(-int64(len(batch)))
+		s.p.n.inFlight.Add(-int64(len(batch)))
 		clear(batch)
 		s.batch, s.reply[0] = batch, rueidis.RedisResult{}
 		if renews {

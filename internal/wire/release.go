@@ -32,16 +32,16 @@ type Minimum struct{ Least, Rest time.Duration }
 // Tombstone is what a release leaves for an acquire of its hold that arrives later. The zero value leaves nothing.
 type Tombstone struct {
 	TTL Millis // how long such an acquire may still be on its way; "" if its answer is known
-	// Several acquires may be, or something else that brings the hold back. So the tombstone stays where the release finds
-	// the hold, and where an acquire finds the tombstone.
-	Several bool
+	// Strays: several acquires may be, or something else that brings the hold back. So the tombstone stays where the
+	// release finds the hold, and where an acquire finds the tombstone.
+	Strays bool
 	// Again: the client may send the one acquire again by itself. The tombstone stays where an acquire finds it.
 	Again bool
 }
 
 func (t Tombstone) comes() string {
 	switch {
-	case t.Several:
+	case t.Strays:
 		return "1"
 	case t.Again:
 		return "2"

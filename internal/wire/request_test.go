@@ -68,7 +68,7 @@ func TestArguments(t *testing.T) {
 		Hold: "h", Minimum: wire.Minimum{Least: 2 * time.Second, Rest: time.Second}, Outrun: wire.Outrun{Token: 7, Grant: 9},
 	}.Args(nil))
 	require.Equal(t, []string{"h", "60000", "1", "i", "j"}, wire.Release{
-		Hold: "h", Tombstone: wire.Tombstone{TTL: "60000", Several: true}, Others: []string{"i", "j"},
+		Hold: "h", Tombstone: wire.Tombstone{TTL: "60000", Strays: true}, Others: []string{"i", "j"},
 	}.Args(nil))
 	require.Equal(t, []string{"-", "h"}, wire.Refresh{Holds: []string{"h"}}.Args(nil))
 }

@@ -31,11 +31,11 @@ func arguments(p *Player, s step) []any {
 		}
 		return args
 	case scripts.Break:
-		return []any{id, flag(s.Several), s.Tomb, breaker}
+		return []any{id, flag(s.Flag), s.Tomb, breaker}
 	case scripts.Regain:
 		return []any{id, s.TTL, p.token(s, s.Of), h.details(), flag(s.Trusted), s.own(p)}
 	case scripts.Release:
-		args := []any{id, s.Tomb, map[bool]any{true: 2, false: flag(s.Several)}[s.Again]}
+		args := []any{id, s.Tomb, map[bool]any{true: 2, false: flag(s.Flag)}[s.Again]}
 		for _, other := range holdIDs(s.Others) {
 			args = append(args, other)
 		}

@@ -219,7 +219,7 @@ func (m *lock) join(r hold, life, token int64) reply {
 }
 
 // release ends holds of one client. found says whether the script found the first one although it had expired.
-func (m *lock) release(id string, tomb int64, several, again bool, others []string, min minimum, found bool) reply {
+func (m *lock) release(id string, tomb int64, strays, again bool, others []string, min minimum, found bool) reply {
 	who := m.breaker(id)
 	if min.rest > 0 || min.grant > 0 {
 		m.purge()
@@ -229,7 +229,7 @@ func (m *lock) release(id string, tomb int64, several, again bool, others []stri
 	if was != nil {
 		m.lower(was, min.token, min.grant)
 	}
-	if m.keepEnded(was, tomb*map[bool]int64{true: 1}[several], min) {
+	if m.keepEnded(was, tomb*map[bool]int64{true: 1}[strays], min) {
 		m.admit(false)
 		more := any(m.more())
 		if !hadWaiters && m.verdict.unread {
@@ -237,13 +237,13 @@ func (m *lock) release(id string, tomb int64, several, again bool, others []stri
 		}
 		return append(reply{int64(1), m.us, more}, who...)
 	}
-	code := m.giveBack(id)
+	code := m.dropHold(id)
 	for _, other := range others {
-		m.giveBack(other)
+		m.dropHold(other)
 	}
 	m.purge()
-	if tomb > 0 && (code == 0 && !found || several) {
-		once := !several && !again && len(who) == 0 && (m.aside[id] == nil || m.aside[id].once)
+	if tomb > 0 && (code == 0 && !found || strays) {
+		once := !strays && !again && len(who) == 0 && (m.aside[id] == nil || m.aside[id].once)
 		m.drop(id)
 		m.aside[id] = &hold{id: id, state: tombstone, expiry: m.ms() + tomb, since: m.ms(), once: once}
 		if len(who) > 0 {
@@ -309,7 +309,7 @@ func (m *lock) keepEnded(h *hold, tomb int64, min minimum) bool {
 	return true
 }
 
-func (m *lock) giveBack(id string) int64 {
+func (m *lock) dropHold(id string) int64 {
 	h := m.find(id)
 	switch {
 	case h == nil || h.state == tombstone:

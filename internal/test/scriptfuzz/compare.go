@@ -525,7 +525,7 @@ func (p *Player) model(s step, got []any) any {
 	case scripts.Yield:
 		return p.m.yield(id, p.token(s, s.Of), s.leaves())
 	case scripts.Break:
-		return p.m.breakHold(id, s.Several, s.Tomb, breaker)
+		return p.m.breakHold(id, s.Flag, s.Tomb, breaker)
 	case scripts.Regain:
 		return p.m.regain(h, s.TTL, p.token(s, s.Of), s.Trusted, s.own(p))
 	case scripts.Release:
@@ -534,7 +534,7 @@ func (p *Player) model(s step, got []any) any {
 		if s.Outrun {
 			last.token, last.grant = p.token(s, s.Of), s.own(p)
 		}
-		return p.m.release(id, s.Tomb, s.Several, s.Again, holdIDs(s.Others), last, found)
+		return p.m.release(id, s.Tomb, s.Flag, s.Again, holdIDs(s.Others), last, found)
 	case scripts.Group:
 		return p.m.group(members(p, s), got, p.marker.until)
 	case scripts.Refresh:

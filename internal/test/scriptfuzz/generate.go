@@ -108,7 +108,7 @@ func (g *generator) draw() step {
 	case k < 84:
 		return step{Do: string(scripts.Inspect)}
 	case k < 87:
-		return step{Do: string(scripts.Break), Hold: g.any(), Tomb: pick(g, ttls[:4]...), Several: g.one(2)}
+		return step{Do: string(scripts.Break), Hold: g.any(), Tomb: pick(g, ttls[:4]...), Flag: g.one(2)}
 	case k < 92:
 		return g.event()
 	case g.p.m.several:
@@ -261,7 +261,7 @@ func (g *generator) adoption() step {
 		s.Of = s.From
 	}
 	release := step{
-		Do: string(scripts.Release), Hold: s.From, Tomb: pick(g, ttls[:4]...), Several: true, Vote: g.vote(),
+		Do: string(scripts.Release), Hold: s.From, Tomb: pick(g, ttls[:4]...), Flag: true, Vote: g.vote(),
 	}
 	releases := g.one(3)
 	if of.mark == "" && !g.one(6) {
@@ -309,8 +309,8 @@ func (g *generator) any() int {
 func (g *generator) release() step {
 	s := step{Do: string(scripts.Release), Hold: g.any()}
 	if g.one(4) {
-		s.Tomb, s.Several = pick(g, ttls[:4]...), g.one(2)
-		s.Again = !s.Several && g.one(3)
+		s.Tomb, s.Flag = pick(g, ttls[:4]...), g.one(2)
+		s.Again = !s.Flag && g.one(3)
 	}
 	if g.one(6) {
 		for _, n := range g.some(map[bool]int{true: 90, false: 4}[g.kind == Many]) {
@@ -404,7 +404,7 @@ func (g *generator) vote() *voteArg {
 func (g *generator) quorum() step {
 	n := g.any()
 	s := step{Do: pick(g, string(scripts.Raise), string(scripts.Yield), string(scripts.Yield)), Hold: n, Of: n}
-	s.Several = s.Do == string(scripts.Yield) && n%3 == 0
+	s.Flag = s.Do == string(scripts.Yield) && n%3 == 0
 	s.Plus = pick(g, 0, 0, 0, int64(1), g.rnd.Int64N(900_000), g.rnd.Int64N(3_000_000))
 	if s.Do == string(scripts.Raise) && g.one(2) { // to a token near the largest that was counted
 		s.Plus = g.p.m.t - g.p.m.tokens[holdID(n)] + int64(g.rnd.IntN(3)) - 1

@@ -50,9 +50,9 @@ type step struct {
 	Meta    int         `json:"meta,omitempty"`
 	Order   string      `json:"order,omitempty"`
 	Tomb    int64       `json:"tomb,omitempty"`
-	Several bool        `json:"several,omitempty"` // acquires may be on their way; a yield gives back in any case
-	Again   bool        `json:"again,omitempty"`   // an acquire may be, which its client may send again
-	Least   int64       `json:"least,omitempty"`   // of a release with a minimum
+	Flag    bool        `json:"flag,omitempty"`  // strays may be on their way; at once; in any case
+	Again   bool        `json:"again,omitempty"` // an acquire may be, which its client may send again
+	Least   int64       `json:"least,omitempty"` // of a release with a minimum
 	Rest    int64       `json:"rest,omitempty"`
 	Outrun  bool        `json:"outrun,omitempty"` // a release names the token of a lease, and that of its grant
 	Of      int         `json:"of,omitempty"`     // the token that this hold was last granted
@@ -68,7 +68,7 @@ type step struct {
 }
 
 // leaves reports whether a yield gives the grant back in any case.
-func (s step) leaves() bool { return s.Do == string(scripts.Yield) && s.Several }
+func (s step) leaves() bool { return s.Do == string(scripts.Yield) && s.Flag }
 
 // own returns the token of a grant for a regain or a release to name: mostly the last one of the hold.
 func (s step) own(p *Player) int64 { return p.m.tokens[holdID(s.Hold)] - int64(s.Hold%5/4) }
