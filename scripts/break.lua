@@ -32,31 +32,24 @@ end
 purge()
 local status, left = 0, 0
 local state, expiry, token, since, details = find(id)
-if (state == 'w' or state == 'g') and expiry > ms then
-  if atOnce or match(details, '^%a %d+ %S+ (%S+)') == '-' then -- ended: its process has released it
-    status = 2
-    drop(id, state, details)
-    leave(id)
-  else
-    status, left = 1, expiry - ms
-    if token > 0 then
-      life = life + left
-      if state == 'w' then
-        if wNamed then uncount(id, details, tokenText(token)) end
-        wToken = 0
-      else
-        local bound = match(recordOf(id), '^g (%d+)')
-        uncount(id, details, tokenText(token))
-        fields[id] = 'g ' .. bound .. ' 0 ' .. since .. ' ' .. details
-      end
-      leave('b:' .. id, token)
+local stands = (state == 'w' or state == 'g') and expiry > ms
+if stands and not (atOnce or match(details, '^%a %d+ %S+ (%S+)') == '-') then -- '-': its process has released it
+  status, left = 1, expiry - ms
+  if token > 0 then
+    life = life + left
+    if state == 'w' then
+      if wNamed then uncount(id, details, tokenText(token)) end
+      wToken = 0
+    else
+      local bound = match(recordOf(id), '^g (%d+)')
+      uncount(id, details, tokenText(token))
+      fields[id] = 'g ' .. bound .. ' 0 ' .. since .. ' ' .. details
     end
+    leave('b:' .. id, token)
   end
-elseif isWaiter(state) then
-  status = 3
-  drop(id, state, details)
-  leave(id)
 elseif state ~= 'x' then -- a request of it may be on its way
+  status = stands and 2 or isWaiter(state) and 3 or 0
+  if status > 0 then drop(id, state, details) end
   leave(id)
 end
 if status > 0 then tell(details, id .. ' broken ' .. ARGV[5]) end

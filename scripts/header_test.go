@@ -48,6 +48,27 @@ func TestEveryScriptBeginsWithItsContract(t *testing.T) {
 	}
 }
 
+// A script that has no TTL at hand writes the life of life.lua for a TTL of 0. The queue has an hour from each waiter on,
+// which is the longest claim.
+func TestEachConstantLifeIsThatOfTheRule(t *testing.T) {
+	files := luaFiles(t)
+	rule := regexp.MustCompile(`or '(\d+)'\n$`).FindStringSubmatch(files["life.lua"])
+	require.Len(t, rule, 2)
+	lives := regexp.MustCompile(`'PEXPIRE', (\w+), '?(\d+)`)
+	found := 0
+	for path, text := range files {
+		for _, life := range lives.FindAllStringSubmatch(text, -1) {
+			found++
+			if strings.HasPrefix(life[1], "queue") {
+				require.Equal(t, "3600000", life[2], path)
+			} else {
+				require.Equal(t, rule[1], life[2], path)
+			}
+		}
+	}
+	require.Positive(t, found)
+}
+
 // The files that are no scripts of their own stand in the place of the lines that name them, and nowhere else.
 func TestSourcesAreAssembled(t *testing.T) {
 	files := luaFiles(t)

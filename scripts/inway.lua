@@ -42,8 +42,7 @@ local function waiting(status)
     hold, expiry, since, text = unpack(other or {}, 1, 4)
   elseif not hold and firstHold then
     hold, expiry = firstHold, firstExpiry
-    local _
-    _, _, _, since, text = parse(recordOf(hold))
+    since, text = select(4, parse(recordOf(hold)))
   end
   if not text then return { status, 0, wake(), us, '', 0, 0, '' } end
   return { status, 0, wake(), us, hold, expiry - ms, ms - since, text }
