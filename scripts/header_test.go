@@ -48,8 +48,8 @@ func TestEveryScriptBeginsWithItsContract(t *testing.T) {
 	}
 }
 
-// A script that has no TTL at hand writes the life of life.lua for a TTL of 0. The queue has an hour from each waiter on,
-// which is the longest claim.
+// A script that has no TTL at hand writes the life of life.lua for a TTL of 0. The queue has an hour from each waiter
+// on, which is the longest claim.
 func TestEachConstantLifeIsThatOfTheRule(t *testing.T) {
 	files := luaFiles(t)
 	rule := regexp.MustCompile(`or '(\d+)'\n$`).FindStringSubmatch(files["life.lua"])
