@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,32 +28,30 @@ type contender struct {
 	handOffs int
 	longest  time.Duration
 	handed   []time.Duration // from the release to the lock, of each hand-off
-	err      error
 }
 
 func (a *arena) now() time.Duration { return time.Since(a.began) }
 
 // play takes the lock repeatedly until ctx ends. The longest wait may be a wait that did not end.
-func (c *contender) play(ctx context.Context) {
+func (c *contender) play(ctx context.Context) error {
 	for ctx.Err() == nil {
 		asked := c.arena.now()
 		hold, err := c.peer.Lock(ctx, "name")
 		got := c.arena.now()
 		c.longest = max(c.longest, got-asked)
-		if err != nil {
-			if ctx.Err() == nil {
-				c.err = err
-			}
-			return
+		if err != nil && ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return err
 		}
 		c.take(asked, got)
 		c.arena.last.Store(c.id)
 		c.arena.freed.Store(int64(c.arena.now()))
 		if err := hold.Release(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
-			c.err = err
-			return
+			return err
 		}
 	}
+	return nil
 }
 
 // take counts a hand-off if the lock went to a contender that was waiting already, and not back to the previous holder.
@@ -79,16 +75,7 @@ func contend(ctx context.Context, clients []peer.Peer, contenders int, window ti
 	}
 	timer := time.AfterFunc(window, stop)
 	defer timer.Stop()
-	var playing sync.WaitGroup
-	for _, c := range all {
-		playing.Go(func() { c.play(ctx) })
-	}
-	playing.Wait()
-	var err error
-	for _, c := range all {
-		err = errors.Join(err, c.err)
-	}
-	if err != nil {
+	if err := together(contenders, func(i int) error { return all[i].play(ctx) }); err != nil {
 		return nil, fmt.Errorf("contention: %w", err)
 	}
 	return all, nil

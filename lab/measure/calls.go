@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/lab/measure/internal/server"
 	"github.com/seed74116694/fencelock/lab/peer"
 )
@@ -31,95 +32,55 @@ func calls() Workload {
 	}
 }
 
-func measureCalls(ctx context.Context, s *site, lib peer.Library, _ int) (_ Measures, err error) {
-	servers, err := s.empty(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
-	all, closeAll, err := openAll(lib, servers, contenders)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, closeAll()) }()
-	for _, p := range all { // so that no script has to be loaded later
-		if err := pair(ctx, p, "warm-up"); err != nil {
-			return nil, err
-		}
-	}
-	if lib.Queues { // nor a script that only contention needs
-		if _, err := contend(ctx, all, contenders, 100*time.Millisecond); err != nil {
-			return nil, err
-		}
-	}
-	monitor, err := servers[0].Monitor(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, monitor.Close()) }()
-	m := Measures{}
-	if err := countPairs(ctx, monitor, all[0], m); err != nil {
-		return nil, err
-	}
-	if lib.Floor && !lib.Queues {
-		return m, nil
-	}
-	return m, countHandOffs(ctx, monitor, all, s.window, m)
-}
-
+// countedPairs is the number of pairs that a figure is the mean of.
 const countedPairs = 100
 
-func countPairs(ctx context.Context, monitor *server.Monitor, p peer.Peer, m Measures) error {
-	count := func(lock func(context.Context, string) (peer.Hold, error)) (server.Calls, error) {
-		if _, err := monitor.Count(ctx); err != nil { // discards the earlier ones
-			return server.Calls{}, err
+func measureCalls(ctx context.Context, s *site, lib peer.Library, _ int) (Measures, error) {
+	return s.on(lib, 1, contenders, peer.TTL, func(servers []*testredis.Server, all []peer.Peer) (_ Measures, err error) {
+		if err := warmUp(ctx, all); err != nil {
+			return nil, err
 		}
-		for range countedPairs {
-			hold, err := lock(ctx, "pair")
-			if err != nil {
-				return server.Calls{}, err
-			}
-			if err := hold.Release(ctx); err != nil {
-				return server.Calls{}, err
+		if lib.Queues { // nor a script that only contention needs
+			if _, err := contend(ctx, all, contenders, 100*time.Millisecond); err != nil {
+				return nil, err
 			}
 		}
-		return monitor.Count(ctx)
-	}
-	c, err := count(p.Lock)
-	if err != nil {
-		return err
-	}
-	m[insideWrite], m["sent, pair"] = float64(c.Inside)/countedPairs, float64(c.Sent)/countedPairs
-	if reader, ok := p.(peer.Reader); ok {
-		if c, err = count(reader.RLock); err != nil {
-			return err
+		monitor, err := server.StartMonitor(servers[0])
+		if err != nil {
+			return nil, err
 		}
-		m[insideRead] = float64(c.Inside) / countedPairs
-	}
-	return nil
+		defer func() { err = errors.Join(err, monitor.Close()) }()
+		m := Measures{}
+		count := func(inside, sent string, do func() (n float64, err error)) {
+			_, failed := monitor.Count() // discards the earlier ones
+			n, notDone := do()
+			c, uncounted := monitor.Count()
+			if err = errors.Join(err, failed, notDone, uncounted); n > 0 {
+				m[inside], m[sent] = float64(c.Inside)/n, float64(c.Sent)/n
+			}
+		}
+		pairs := func(lock locking) func() (float64, error) {
+			return func() (float64, error) {
+				return countedPairs, again(ctx, lock, []string{"pair"}, countedPairs)
+			}
+		}
+		count(insideWrite, "sent, pair", pairs(all[0].Lock))
+		if reader, ok := all[0].(peer.Reader); ok {
+			count(insideRead, "sent, reader's pair", pairs(reader.RLock))
+		}
+		if !lib.Floor || lib.Queues {
+			count(insideHandOff, "sent, hand-off", func() (float64, error) { return handedOn(ctx, all, s.window) })
+		}
+		return m, err
+	})
 }
 
-// countHandOffs counts so many hand-offs that the calls of the contenders that give up at the end do not matter:
-// MONITOR slows a server down, but a hand-off still takes less than a millisecond.
-func countHandOffs(
-	ctx context.Context, monitor *server.Monitor, all []peer.Peer, window time.Duration, m Measures,
-) error {
-	if _, err := monitor.Count(ctx); err != nil {
-		return err
-	}
+// handedOn returns the number of hand-offs in the window. They are so many that the calls of the contenders that give
+// up at the end do not matter: MONITOR slows a server down, but a hand-off still takes less than a millisecond.
+func handedOn(ctx context.Context, all []peer.Peer, window time.Duration) (n float64, err error) {
 	played, err := contend(ctx, all, contenders, window)
-	if err != nil {
-		return err
-	}
-	c, err := monitor.Count(ctx)
-	if err != nil {
-		return err
-	}
-	var handed float64
 	for _, one := range played {
-		handed += float64(one.handOffs)
+		n += float64(one.handOffs)
 	}
-	if handed > 0 {
-		m[insideHandOff], m["sent, hand-off"] = float64(c.Inside)/handed, float64(c.Sent)/handed
-	}
-	return nil
+	return n, err
 }

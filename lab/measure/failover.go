@@ -4,28 +4,23 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/test/harness"
 	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/lab/peer"
 )
-
-// deployed are the workloads behind Sentinel and in a Cluster.
-func deployed() []Workload { return []Workload{failover(), replicas()} }
 
 const (
 	failures    = "failed"
 	gapOfLocks  = "gap"
 	gapOfServer = "server's"
 	gapAbove    = "above"
-	twoInside   = "two inside"
-	unexplained = "unexplained"
-	disorder    = "token order"
 )
 
 // failover measures the time without a lock while another server replaces a master.
@@ -38,15 +33,10 @@ func failover() Workload {
 			{Name: gapOfLocks, Unit: "ms", Worst: true},
 			{Name: gapOfServer, Unit: "ms", Worst: true},
 			{Name: gapAbove, Unit: "ms", Worst: true},
-			{Name: "one name", Unit: "ms", Worst: true},
 			{Name: failures, Worst: true},
-			{Name: "leases lost", Worst: true},
-			{Name: twoInside, Worst: true},
-			{Name: unexplained, Worst: true},
-			{Name: disorder, Worst: true},
 		},
 		Axis: "event", Labels: make(map[int]string), Measure: measureFailover,
-		Peers: append(deployable(), peer.Replicated(1)),
+		Peers: append(peer.Named(peer.Ours), peer.AsIs()),
 	}
 	for i, e := range events() {
 		w.Points = append(w.Points, i)
@@ -60,119 +50,139 @@ const (
 	nodeTimeout   = 2 * time.Second
 	failoverNames = 4
 	plannedTimes  = 3
+	processes     = 8
+	perProcess    = 4
+	settle        = time.Second // how long the goroutines work before the measurement begins
 )
 
-func measureFailover(ctx context.Context, s *site, lib peer.Library, point int) (Measures, error) {
+func measureFailover(ctx context.Context, s *site, lib peer.Library, point int) (m Measures, err error) {
 	e := events()[point]
-	start := func(t testing.TB) testredis.Deployment { return e.start(t, s.binary) }
-	play := func(_ testing.TB, d testredis.Deployment, all []peer.Peer) (Measures, error) {
-		names, key := e.names(d, lib)
-		c := newCrowd(all)
-		c.add(perProcess, names)
-		c.start(ctx)
-		defer c.stop()
-		p := probe(ctx, d.(interface{ Nodes() []*testredis.Server }).Nodes(), key, c.now)
-		defer p.stop()
-		var strikes []time.Duration
-		pause(ctx, settle)
-		for range e.times {
-			strikes = append(strikes, c.now())
-			e.strike(d)
-			pause(ctx, 2*settle)
-		}
-		strikes = append(strikes, c.now())
-		c.stop()
-		return gaps(c, p.stop(), names, strikes), nil
-	}
-	return s.staged(ctx, start, lib, processes, play)
+	err = harness.Run(ctx, func(t testing.TB) (err error) {
+		d := e.start(t, s.binary)
+		o := options(peer.TTL)
+		o.At = d.Option()
+		m, err = use(lib, o, processes, func(all []peer.Peer) (Measures, error) { return strike(ctx, e, d, lib, all), nil })
+		return err
+	})
+	return m, err
 }
 
-// gaps measures the time from each strike to the next; the worst counts.
-func gaps(c *crowd, written []write, names []string, strikes []time.Duration) Measures {
-	all := c.grants()
-	m := Measures{gapAbove: -1e9}
+// strike replaces masters while clients work, and measures the time from each strike to the next; the worst counts.
+func strike(ctx context.Context, e event, d testredis.Deployment, lib peer.Library, all []peer.Peer) Measures {
+	names, key := e.names(d, lib)
+	r := &record{began: time.Now()}
+	ctx, stop := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	for i := range processes * perProcess {
+		working.Go(func() { r.lock(ctx, all[i%processes], names) })
+	}
+	for _, node := range d.(interface{ Nodes() []*testredis.Server }).Nodes() {
+		working.Go(func() { r.write(ctx, node, key) })
+	}
+	pause(ctx, settle)
+	strikes := []time.Duration{time.Since(r.began)}
+	for range e.times {
+		e.strike(d)
+		pause(ctx, 2*settle)
+		strikes = append(strikes, time.Since(r.began))
+	}
+	stop()
+	working.Wait()
+	return r.gaps(strikes)
+}
+
+// record is when locks were granted, and when a server accepted a write: while none does, none can grant a lock.
+type record struct {
+	began           time.Time
+	mu              sync.Mutex
+	grants, written []time.Duration
+	failed          int
+}
+
+func (r *record) note(of *[]time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*of = append(*of, time.Since(r.began))
+}
+
+// lock takes locks until ctx ends. Its calls have no deadline: some libraries shorten their leases to it.
+func (r *record) lock(ctx context.Context, p peer.Peer, names []string) {
+	for ctx.Err() == nil {
+		hold, err := p.Lock(ctx, names[rand.N(len(names))])
+		if err == nil {
+			r.note(&r.grants)
+		} else if ctx.Err() == nil {
+			r.mu.Lock()
+			r.failed++
+			r.mu.Unlock()
+		}
+		pause(ctx, 5*time.Millisecond)
+		if err == nil {
+			_ = hold.Release(context.WithoutCancel(ctx)) // the server may have forgotten it
+		}
+	}
+}
+
+// write writes a key until ctx ends.
+func (r *record) write(ctx context.Context, node *testredis.Server, key string) {
+	for ; ctx.Err() == nil; pause(ctx, 2*time.Millisecond) {
+		if _, err := node.Command("SET", key, ""); err == nil {
+			r.note(&r.written)
+		}
+	}
+}
+
+// gaps measures the time from each strike to the next, the last of which is the end.
+func (r *record) gaps(strikes []time.Duration) Measures {
+	m := Measures{gapAbove: -1e9, failures: float64(r.failed)}
 	for i, from := range strikes[:len(strikes)-1] {
 		to := strikes[i+1]
-		locks, servers := longestGap(moments(all), from, to), longestGap(times(written), from, to)
+		locks, servers := longestGap(r.grants, from, to), longestGap(r.written, from, to)
 		if above := millis(locks - servers); above > m[gapAbove] {
 			m[gapAbove], m[gapOfLocks], m[gapOfServer] = above, millis(locks), millis(servers)
 		}
-		m["one name"] = max(m["one name"], millis(worstGap(all, names, from, to)))
 	}
-	failed, _ := c.failures()
-	broken, open := c.referee.violations()
-	open = slices.DeleteFunc(open, func(at time.Time) bool { return twoMasters(written, at.Sub(c.began)) })
-	m[failures], m["leases lost"] = float64(failed), float64(c.losses())
-	m[twoInside], m[unexplained], m[disorder] = float64(broken), float64(len(open)), float64(c.referee.order)
 	return m
 }
 
-// probeKeyOn returns a key on the master that no lock uses.
-func probeKeyOn(c *testredis.Cluster, master *testredis.Server) string {
-	for i := 0; ; i++ {
-		if key := "probe" + strconv.Itoa(i); c.Owner(c.Slot(key)) == master {
-			return key
+// longestGap returns the longest time without any of the moments, from one time to another.
+func longestGap(moments []time.Duration, from, to time.Duration) (longest time.Duration) {
+	last := from
+	for _, at := range slices.Sorted(slices.Values(moments)) {
+		if from <= at && at < to {
+			longest = max(longest, at-last)
+			last = at
 		}
 	}
-}
-
-func failoverBounds() (all []bound) {
-	for i, e := range events() {
-		all = append(all, bound{
-			what: e.name + ": ms without a grant above the server's own", workload: "failover", column: gapAbove, point: i,
-			limit: e.limit,
-		})
-		for _, form := range []string{peer.Ours, peer.Replicated(1).Name} {
-			all = append(all, bound{
-				what: fmt.Sprintf("%s, %s: tokens out of order", e.name, form), workload: "failover", column: disorder,
-				point: i, form: form,
-			})
-		}
-		all = append(all, bound{
-			what: e.name + ": two inside, nothing forgotten, one master", workload: "failover", column: unexplained, point: i,
-		}, bound{
-			what: e.name + ": two inside, with a replica", workload: "failover", column: twoInside, point: i,
-			form: peer.Replicated(1).Name,
-		})
-	}
-	return all
-}
-
-// worstGap is the longest gap of any of the names.
-func worstGap(all []grant, names []string, from, to time.Duration) (longest time.Duration) {
-	for _, name := range names {
-		longest = max(longest, longestGap(moments(of(all, []string{name})), from, to))
-	}
-	return longest
+	return max(longest, to-last)
 }
 
 // event is a way in which a master is replaced.
 type event struct {
 	name  string
 	times int
-	limit float64 // of the time without a grant, above the server's own, in ms
 	start func(t testing.TB, binary string) testredis.Deployment
-	// names returns names of locks on the master that is struck, and a key for a probe.
+	// names returns names of locks on the master that is struck, and a key on it that no lock uses.
 	names  func(d testredis.Deployment, lib peer.Library) (names []string, key string)
 	strike func(d testredis.Deployment) // returns when another server has replaced the master
 }
 
 func events() []event {
 	return []event{
-		{"SENTINEL FAILOVER", plannedTimes, 500, startWatched, ofSentinel, func(d testredis.Deployment) {
+		{"SENTINEL FAILOVER", plannedTimes, startWatched, ofSentinel, func(d testredis.Deployment) {
 			d.(*testredis.Sentinel).Failover()
 		}},
-		{"kill -9, Sentinel", 1, 1000, startWatched, ofSentinel, func(d testredis.Deployment) {
+		{"kill -9, Sentinel", 1, startWatched, ofSentinel, func(d testredis.Deployment) {
 			s := d.(*testredis.Sentinel)
 			old := s.Master()
 			old.Kill()
 			s.AwaitMaster(old)
 		}},
-		{"CLUSTER FAILOVER", plannedTimes, 500, startTimed, ofShard, func(d testredis.Deployment) {
+		{"CLUSTER FAILOVER", plannedTimes, startTimed, ofShard, func(d testredis.Deployment) {
 			c := d.(*testredis.Cluster)
 			c.Failover(c.Owner(struckSlot))
 		}},
-		{"kill -9, Cluster", 1, 1000, startTimed, ofShard, func(d testredis.Deployment) {
+		{"kill -9, Cluster", 1, startTimed, ofShard, func(d testredis.Deployment) {
 			c := d.(*testredis.Cluster)
 			old := c.Owner(struckSlot)
 			old.Kill()
@@ -205,101 +215,16 @@ func startTimed(t testing.TB, binary string) testredis.Deployment {
 // struckSlot is a slot of the second shard, which is struck: the first has the node that clients start with.
 const struckSlot = testredis.Slots / 2
 
-func ofShard(d testredis.Deployment, lib peer.Library) ([]string, string) {
+func ofShard(d testredis.Deployment, lib peer.Library) (names []string, key string) {
 	c := d.(*testredis.Cluster)
-	master := c.Owner(struckSlot)
-	return named(c, lib, "n", failoverNames)[master], probeKeyOn(c, master)
-}
-
-// probeEvery is the interval of the writes to each server.
-const probeEvery = 2 * time.Millisecond
-
-// prober repeatedly writes a key to every server of a deployment: while no server accepts a write, none can grant a
-// lock.
-type prober struct {
-	end     context.CancelFunc
-	probing sync.WaitGroup
-	mu      sync.Mutex
-	written []write
-}
-
-// write is a SET that a server accepted.
-type write struct {
-	node int
-	at   time.Duration
-}
-
-// twoMasters reports whether two servers accepted writes about that time: each grants locks that the other does not
-// know of.
-func twoMasters(written []write, about time.Duration) bool {
-	node := -1
-	for _, w := range written {
-		if (w.at - about).Abs() > aboutThen {
-			continue
-		}
-		if node >= 0 && w.node != node {
-			return true
-		}
-		node = w.node
-	}
-	return false
-}
-
-// aboutThen bounds, for a busy machine, how long before a breach its holds can have been granted.
-const aboutThen = 500 * time.Millisecond
-
-// times returns the times of all accepted writes.
-func times(written []write) (all []time.Duration) {
-	for _, w := range written {
-		all = append(all, w.at)
-	}
-	return all
-}
-
-func probe(ctx context.Context, nodes []*testredis.Server, key string, now func() time.Duration) *prober {
-	p := &prober{}
-	ctx, p.end = context.WithCancel(ctx)
-	for i, node := range nodes {
-		p.probing.Go(func() {
-			for ; ctx.Err() == nil; pause(ctx, probeEvery) {
-				if _, err := node.Command("SET", key, ""); err == nil {
-					p.wrote(write{i, now()})
-				}
-			}
-		})
-	}
-	return p
-}
-
-func (p *prober) wrote(w write) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.written = append(p.written, w)
-}
-
-// stop returns the accepted writes with their servers, in ascending order.
-func (p *prober) stop() []write {
-	p.end()
-	p.probing.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	slices.SortFunc(p.written, func(a, b write) int { return int(a.at - b.at) })
-	return p.written
-}
-
-// named returns, for each of the masters, n names with locks on it.
-func named(c *testredis.Cluster, lib peer.Library, prefix string, n int) map[*testredis.Server][]string {
-	all := make(map[*testredis.Server][]string)
-	for i, full := 0, 0; full < len(c.Masters()); i++ {
-		name := prefix + strconv.Itoa(i)
-		owner := c.Owner(c.Slot(lib.Key(name)))
-		if len(all[owner]) == n {
-			continue
-		}
-		all[owner] = append(all[owner], name)
-		if len(all[owner]) == n {
-			full++
+	there := func(key string) bool { return c.Owner(c.Slot(key)) == c.Owner(struckSlot) }
+	for i := 0; len(names) < failoverNames; i++ {
+		if name := "n" + strconv.Itoa(i); there(lib.Key(name)) {
+			names = append(names, name)
 		}
 	}
-	return all
+	for i := 0; !there(key); i++ {
+		key = "probe" + strconv.Itoa(i)
+	}
+	return names, key
 }

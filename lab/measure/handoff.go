@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/seed74116694/fencelock/lab/measure/internal/server"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/lab/peer"
 )
 
@@ -29,63 +28,39 @@ func handOff() Workload {
 			{Name: fairness, Digits: 2},
 			{Name: "longest wait", Unit: "ms"},
 		},
-		Axis: "clients", Points: []int{1, contenders}, Over: peer.FloorQueue,
-		Peers:   peer.Select(func(l peer.Library) bool { return locks(l) && (!l.Floor || l.Queues) }),
-		Measure: measureHandOff,
+		Axis: "clients", Points: []int{1, contenders}, Over: peer.FloorQueue, Peers: peer.Select(waits),
+		Measure: contention(contenders),
 	}
 }
 
-// openAll opens several peers of a kind, and returns a function that closes them.
-func openAll(lib peer.Library, servers []*server.Server, n int) (all []peer.Peer, closeAll func() error, err error) {
-	closeAll = func() (err error) {
-		for _, p := range all {
-			err = errors.Join(err, p.Close())
-		}
-		return err
+// sharers is the number of goroutines of a workload in which the goroutines of a process share its hold on the server.
+// A client stands for a process.
+const sharers = 64
+
+// shared measures one name that all goroutines of some processes want.
+func shared() Workload {
+	others := peer.Named(peer.FloorQueue, peer.Ours, peer.RedsyncRueidis, peer.Rueidislock)
+	return Workload{
+		Name:    "shared",
+		About:   "64 goroutines, of one client or 16 each of four, want one name",
+		Columns: []Column{{Name: "locks/s", Ratio: true, More: true}, {Name: fairness, Digits: 2}},
+		Axis:    "clients", Points: []int{1, 4}, Over: peer.FloorQueue, Peers: append(others, peer.SharedHolds()),
+		Measure: contention(sharers),
 	}
-	for range n {
-		p, err := open(lib, servers, peer.TTL)
-		if err != nil {
-			return nil, nil, errors.Join(err, closeAll())
-		}
-		all = append(all, p)
-	}
-	return all, closeAll, nil
 }
 
-func measureHandOff(ctx context.Context, s *site, lib peer.Library, clients int) (Measures, error) {
-	played, took, err := contention(ctx, s, lib, clients, contenders)
-	if err != nil {
-		return nil, err
+// contention has goroutines, spread over the clients, want one name for a turn.
+func contention(goroutines int) func(context.Context, *site, peer.Library, int) (Measures, error) {
+	return func(ctx context.Context, s *site, lib peer.Library, clients int) (Measures, error) {
+		return s.on(lib, 1, clients, peer.TTL, func(_ []*testredis.Server, all []peer.Peer) (Measures, error) {
+			if err := warmUp(ctx, all); err != nil {
+				return nil, err
+			}
+			began := time.Now()
+			played, err := contend(ctx, all, goroutines, s.window)
+			return summary(played, time.Since(began)), err
+		})
 	}
-	return summary(played, took), nil
-}
-
-// contention has goroutines, spread over the clients, want one name for a turn. It returns the observations of each,
-// and the duration of the turn.
-func contention(
-	ctx context.Context, s *site, lib peer.Library, clients, goroutines int,
-) (played []*contender, took time.Duration, err error) {
-	servers, err := s.empty(ctx, 1)
-	if err != nil {
-		return nil, 0, err
-	}
-	all, closeAll, err := openAll(lib, servers, clients)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { err = errors.Join(err, closeAll()) }()
-	for _, p := range all {
-		if err := pair(ctx, p, "warm-up"); err != nil {
-			return nil, 0, err
-		}
-	}
-	began := time.Now()
-	played, err = contend(ctx, all, goroutines, s.window)
-	if err != nil {
-		return nil, 0, err
-	}
-	return played, time.Since(began), nil
 }
 
 func summary(all []*contender, took time.Duration) Measures {
@@ -101,10 +76,11 @@ func summary(all []*contender, took time.Duration) Measures {
 	}
 	m := Measures{
 		handOffs: handed / took.Seconds(), "locks/s": locks / took.Seconds(),
-		fairness: jain(shares), "longest wait": micros(longest) / 1000,
+		fairness: jain(shares), "longest wait": millis(longest),
 	}
 	if len(delays) > 0 {
-		m[handOffDelay] = micros(medianTime(delays))
+		slices.Sort(delays)
+		m[handOffDelay] = micros(quantile(delays, .5))
 	}
 	return m
 }

@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/seed74116694/fencelock/lab/measure/internal/server"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/lab/peer"
 )
 
@@ -17,14 +16,6 @@ const (
 	clientShare = "client CPU"
 	lost        = "lost"
 )
-
-func leases5s() Workload {
-	return keeping("leases-5s", 5*time.Second, 1000, 10000)
-}
-
-func leases2s() Workload {
-	return keeping("leases-2s", 2*time.Second, 10000)
-}
 
 // keeping measures many locks that are held and renewed. If a library leaves the renewal to its user, a goroutine for
 // each lock extends it twice in a TTL.
@@ -35,67 +26,37 @@ func keeping(name string, ttl time.Duration, points ...int) Workload {
 		Columns: []Column{
 			{Name: serverShare, Unit: "%", Digits: 1, Ratio: true},
 			{Name: clientShare, Unit: "%", Digits: 1, Ratio: true},
-			{Name: "commands/s", Ratio: true},
 			{Name: lost},
 		},
 		Axis: "leases", Points: points, Over: peer.FloorBatch,
 		Peers: peer.Select(func(l peer.Library) bool { return l.Keeps }),
 		Measure: func(ctx context.Context, s *site, lib peer.Library, leases int) (Measures, error) {
-			return measureLeases(ctx, s, lib, leases, ttl)
+			return s.on(lib, 1, 1, ttl, func(servers []*testredis.Server, all []peer.Peer) (Measures, error) {
+				return measureLeases(ctx, servers, newKeeper(all[0], leases), ttl, max(s.window, ttl))
+			})
 		},
 	}
 }
 
-func measureLeases(ctx context.Context, s *site, lib peer.Library, n int, ttl time.Duration) (_ Measures, err error) {
-	servers, err := s.empty(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
-	p, err := open(lib, servers, ttl)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	k := &keeper{peer: p, names: numbered(n), holds: make([]peer.Hold, n), every: ttl / 2}
+func measureLeases(
+	ctx context.Context, servers []*testredis.Server, k *keeper, ttl, window time.Duration,
+) (Measures, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer k.extending.Wait()
 	defer stop()
+	k.every = ttl / 2
 	if err := k.take(ctx); err != nil {
 		return nil, err
 	}
 	pause(ctx, ttl) // the renewals have settled into their rhythm
-	m, err := observe(ctx, servers[0], max(s.window, ttl))
-	if err != nil {
-		return nil, err
-	}
-	m[lost] = float64(k.lost())
-	return m, nil
-}
-
-// observe measures the costs during the window.
-func observe(ctx context.Context, one *server.Server, window time.Duration) (Measures, error) {
-	servers := []*server.Server{one}
-	commands, err := one.Commands(ctx)
-	if err != nil {
-		return nil, err
-	}
-	before, err := readCPU(ctx, servers)
-	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
+	before, began := readCPU(servers), time.Now()
 	pause(ctx, window)
 	took := time.Since(began).Seconds()
-	after, err := readCPU(ctx, servers)
-	if err != nil {
-		return nil, err
-	}
-	until, err := one.Commands(ctx)
-	used := after.since(before)
+	used := readCPU(servers).since(before)
 	return Measures{
 		serverShare: 100 * used.server.Seconds() / took, clientShare: 100 * used.client.Seconds() / took,
-		"commands/s": float64(until-commands) / took,
-	}, err
+		lost: float64(k.lost()),
+	}, nil
 }
 
 // keeper holds many locks of one peer.
@@ -108,24 +69,31 @@ type keeper struct {
 	gone      atomic.Int64 // holds whose extension failed
 }
 
+func newKeeper(p peer.Peer, n int) *keeper {
+	return &keeper{peer: p, names: numbered(n), holds: make([]peer.Hold, n)}
+}
+
 // takers is the number of goroutines that take the locks: enough to be quick, too few to dominate the measurement.
 const takers = 64
 
+// each calls do for each of the locks.
+func (k *keeper) each(do func(i int) error) error {
+	return together(takers, func(t int) (err error) {
+		for i := t; i < len(k.names) && err == nil; i += takers {
+			err = do(i)
+		}
+		return err
+	})
+}
+
 func (k *keeper) take(ctx context.Context) error {
-	errs := make([]error, takers)
-	var all sync.WaitGroup
-	for t := range takers {
-		all.Go(func() {
-			for i := t; i < len(k.names) && errs[t] == nil; i += takers {
-				k.holds[i], errs[t] = k.peer.Lock(ctx, k.names[i])
-				if e, ok := k.holds[i].(peer.Extender); ok && k.every > 0 {
-					k.extending.Go(func() { k.extend(ctx, e) })
-				}
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
+	return k.each(func(i int) (err error) {
+		k.holds[i], err = k.peer.Lock(ctx, k.names[i])
+		if e, ok := k.holds[i].(peer.Extender); ok && k.every > 0 {
+			k.extending.Go(func() { k.extend(ctx, e) })
+		}
+		return err
+	})
 }
 
 // extend goes on until ctx ends, or the hold is lost.
@@ -161,14 +129,4 @@ func numbered(n int) []string {
 		names[i] = "name-" + strconv.Itoa(i)
 	}
 	return names
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -13,8 +12,10 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
+	"github.com/seed74116694/fencelock/internal/test/harness"
 	"github.com/seed74116694/fencelock/internal/test/scratch"
 	"github.com/seed74116694/fencelock/lab/measure/internal/server"
 )
@@ -33,7 +34,7 @@ func main() {
 }
 
 // run is main without the process around it.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	cfg, err := parseFlags(args, stdout)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -42,61 +43,34 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	if cfg.list {
-		return list(stdout)
-	}
-	s := &site{binary: cfg.server, window: cfg.window}
-	defer func() { err = errors.Join(err, s.close()) }()
-	conditions, err := readConditions(ctx, s, cfg)
-	if err != nil {
-		return err
-	}
-	r := &runner{site: s, rounds: cfg.rounds, progress: stderr}
-	result := Result{Conditions: conditions}
-	var failed error
-	for _, w := range cfg.workloads {
-		one := r.run(ctx, w)
-		result.Workloads = append(result.Workloads, one)
-		failed = errors.Join(failed, one.failed())
-		if err := printTo(stdout, func(out *bytes.Buffer) { writeWorkload(out, one) }); err != nil {
-			return err
+		for _, w := range workloads() {
+			fmt.Fprintf(stdout, "%-16s%s\n", w.Name, w.About)
 		}
+		return nil
+	}
+	return harness.Run(ctx, func(t testing.TB) error {
+		s := &site{t: t, binary: cfg.server, window: cfg.window}
+		all, failed := measure(ctx, cfg, s, stdout, stderr)
+		writeConditions(stdout, s, cfg.rounds)
+		if cfg.svg != "" {
+			failed = errors.Join(failed, drawAll(cfg.svg, all))
+		}
+		return failed
+	})
+}
+
+// measure writes the table of each workload as soon as it is over.
+func measure(ctx context.Context, cfg config, s *site, stdout, stderr io.Writer) (all []WorkloadResult, failed error) {
+	r := &runner{site: s, rounds: cfg.rounds, progress: stderr}
+	for _, w := range cfg.workloads {
 		if ctx.Err() != nil {
 			break
 		}
+		one := r.run(ctx, w)
+		all, failed = append(all, one), errors.Join(failed, one.failed())
+		writeWorkload(stdout, one)
 	}
-	result.Bounds = checkBounds(result.Workloads)
-	return errors.Join(failed, report(cfg, result, stdout))
-}
-
-func list(stdout io.Writer) error {
-	return printTo(stdout, func(out *bytes.Buffer) {
-		for _, w := range workloads() {
-			fmt.Fprintf(out, "%-16s%s\n", w.Name, w.About)
-		}
-	})
-}
-
-// report writes the output for the whole run.
-func report(cfg config, r Result, stdout io.Writer) error {
-	err := printTo(stdout, func(out *bytes.Buffer) {
-		writeBounds(out, r.Bounds)
-		writeConditions(out, r.Conditions)
-	})
-	if cfg.json != "" {
-		err = errors.Join(err, writeJSON(cfg.json, r))
-	}
-	if cfg.svg != "" {
-		err = errors.Join(err, drawAll(cfg.svg, r.Workloads))
-	}
-	return err
-}
-
-// printTo writes the output of write at once.
-func printTo(w io.Writer, write func(*bytes.Buffer)) error {
-	var out bytes.Buffer
-	write(&out)
-	_, err := out.WriteTo(w)
-	return err
+	return all, failed
 }
 
 // config is the command line's settings.
@@ -106,7 +80,6 @@ type config struct {
 	server    string
 	window    time.Duration
 	rounds    int
-	json      string // file name, or ""
 	svg       string // folder, or ""
 }
 
@@ -123,11 +96,10 @@ func parseFlags(args []string, help io.Writer) (config, error) {
 	fs := flag.NewFlagSet("measure", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&names, "w", "all", "the `workloads`, with commas between; all for those on a server of their own "+
-		"(but instructions, which needs valgrind), deployed for those behind Sentinel and in a Cluster, list to see them")
-	fs.StringVar(&c.server, "server", server.Default, "the `program` to start as server, such as valkey-server")
+		"(but instructions, which needs valgrind), deployed for the one behind Sentinel and in a Cluster, list to see them")
+	fs.StringVar(&c.server, "server", "redis-server", "the `program` to start as server, such as valkey-server")
 	fs.DurationVar(&c.window, "for", time.Second, "how long a peer's turn within a round takes")
 	fs.IntVar(&c.rounds, "rounds", 3, "number of rounds")
-	fs.StringVar(&c.json, "json", "", "write every round into this `file`")
 	fs.StringVar(&c.svg, "svg", "", "draw the plots into this `folder`")
 	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(help, "Usage: go run -C lab ./measure [flags]")
@@ -160,7 +132,7 @@ func (c *config) choose(names string) error {
 		c.workloads = single()
 		return nil
 	case "deployed":
-		c.workloads = deployed()
+		c.workloads = []Workload{failover()}
 		return nil
 	}
 	for name := range strings.SplitSeq(names, ",") {

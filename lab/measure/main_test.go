@@ -3,18 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed74116694/fencelock/internal/test/expect"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/lab/measure/internal/server"
 	"github.com/seed74116694/fencelock/lab/peer"
 )
@@ -24,37 +24,27 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// requireServer skips without the program; where CI=true the test fails instead.
-func requireServer(t *testing.T) {
-	t.Helper()
-	if server.Installed() {
-		return
+// results runs workloads on a real server, shortly and once.
+func results(t *testing.T, window time.Duration, names ...string) []WorkloadResult {
+	testredis.Require(t)
+	cfg := config{rounds: 1}
+	require.NoError(t, cfg.choose(strings.Join(names, ",")))
+	s := &site{t: t, binary: testredis.Binaries()[0], window: window}
+	all, err := measure(t.Context(), cfg, s, io.Discard, io.Discard)
+	require.NoError(t, err)
+	require.Len(t, all, len(names))
+	for _, w := range all {
+		for _, row := range w.Rows {
+			require.NotEmpty(t, row.Median, "%s: %s", w.Name, row.Peer)
+		}
 	}
-	const missing = "no redis-server on PATH: install the Debian package redis-server"
-	if os.Getenv("CI") == "true" {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
+	return all
 }
 
-// One short run on a real server: every peer does its work in a timed, a counted and a contended workload, and what is
-// exact is what it must be.
-func TestRun(t *testing.T) {
-	requireServer(t)
-	folder := t.TempDir()
-	file := filepath.Join(folder, "out.json")
-	var stdout, stderr bytes.Buffer
-	args := []string{"-w", "latency,calls,hand-off", "-for", "20ms", "-rounds", "1", "-json", file, "-svg", folder}
-	require.NoError(t, run(t.Context(), args, &stdout, &stderr), stderr.String())
-	require.Contains(t, stdout.String(), "bounds")
-	require.Contains(t, stdout.String(), "redis-server")
-	require.FileExists(t, filepath.Join(folder, "fairness.svg"))
-
-	text := expect.NoError(os.ReadFile(file)).In(t)
-	var r Result
-	require.NoError(t, json.Unmarshal(text, &r))
-	require.Len(t, r.Workloads, 3)
-	timed, counted := r.Workloads[0], r.Workloads[1]
+// Every peer does its work in a timed, a counted and a contended workload, and what is exact is what it must be.
+func TestWorkloads(t *testing.T) {
+	all := results(t, 20*time.Millisecond, "latency", "calls", "hand-off")
+	timed, counted := all[0], all[1]
 	for _, lib := range peer.Select(pairs) {
 		require.Positive(t, timed.row(lib.Name, 0).Median[p50], lib.Name)
 	}
@@ -66,6 +56,43 @@ func TestRun(t *testing.T) {
 		require.Equal(t, 2.0, counted.row(name, 0).Median["sent, pair"], name)
 	}
 	require.Positive(t, counted.row(peer.Ours, 0).Median[insideRead])
+	folder := t.TempDir()
+	require.NoError(t, drawAll(folder, all))
+	require.FileExists(t, filepath.Join(folder, "handoff-latency.svg"))
+}
+
+// Every form does its work in the workloads of shared holds, and no client is left out.
+func TestSharedHolds(t *testing.T) {
+	for _, row := range results(t, 50*time.Millisecond, "shared", "read-storm")[1].Rows {
+		require.Positive(t, row.Median["reads/s"], row.Peer)
+	}
+}
+
+// A run says what its figures depend on.
+func TestConditions(t *testing.T) {
+	testredis.Require(t)
+	var stdout bytes.Buffer
+	args := []string{"-w", "network", "-for", "20ms", "-rounds", "1", "-server", testredis.Binaries()[0]}
+	require.NoError(t, run(t.Context(), args, &stdout, io.Discard))
+	require.Regexp(t, `conditions: .* server v=\d+\.\d+\.\d+ without persistence`, stdout.String())
+}
+
+// A gap begins with the time that is looked at, or with a moment, and ends with the next one or with that time. Each
+// strike is looked at for itself, and the one with the most above the server's own gap counts.
+func TestGaps(t *testing.T) {
+	all := []time.Duration{9, 1, 4, 5}
+	require.Equal(t, time.Duration(4), longestGap(all, 0, 10))
+	require.Equal(t, time.Duration(7), longestGap(all, 4, 9+7), "to the end")
+	require.Equal(t, time.Duration(2), longestGap(all, 2, 6), "what is outside does not count")
+	require.Equal(t, time.Duration(10), longestGap(nil, 0, 10))
+
+	const ms = time.Millisecond
+	r := &record{grants: []time.Duration{90 * ms, 130 * ms}}
+	r.written = []time.Duration{10 * ms, 20 * ms, 100 * ms, 110 * ms}
+	m := r.gaps([]time.Duration{0, 100 * ms, 140 * ms})
+	require.InDelta(t, 10, m[gapAbove], 1e-9, "90 of 80, then 30 of 30")
+	require.InDelta(t, 90, m[gapOfLocks], 1e-9)
+	require.InDelta(t, 80, m[gapOfServer], 1e-9)
 }
 
 func TestFlagsRefused(t *testing.T) {
@@ -178,63 +205,14 @@ failed: redislock, round 1: gone
 `, out.String())
 }
 
-func TestBoundsAreJudged(t *testing.T) {
-	verdicts := checkBounds([]WorkloadResult{measuredPairs()})
-	require.Len(t, verdicts, 1, "the others were not measured")
-	v := verdicts[0]
-	require.Equal(t, "pair p50 on one CPU, over floor: SET NX", v.What)
-	require.Equal(t, "<= 1.5", v.Bound)
-	require.InDelta(t, 1.3, v.Measured, 1e-9)
-	require.True(t, v.Met)
-
-	slower := measuredPairs()
-	slower.row(peer.Ours, 0).Rounds = []Measures{{p50: 16}, {p50: 32}, {p50: 110}}
-	require.False(t, checkBounds([]WorkloadResult{slower})[0].Met)
-}
-
-func TestLeastBoundsAndOtherPoints(t *testing.T) {
-	w := newWorkloadResult(Workload{Points: []int{1, 9}, Peers: peer.Named(peer.Ours)}, 1)
-	w.row(peer.Ours, 1).Rounds = []Measures{{"renew": 10}}
-	w.row(peer.Ours, 9).Rounds = []Measures{{"renew": 16}}
-	grown := bound{column: "renew", point: 9, over: peer.Ours, overPoint: 1, limit: 1.5}
-	v, ok := grown.checkBounds(&w)
-	require.True(t, ok)
-	require.InDelta(t, 1.6, v.Measured, 1e-9)
-	require.False(t, v.Met)
-	grown.least = true
-	v, _ = grown.checkBounds(&w)
-	require.Equal(t, ">= 1.5", v.Bound)
-	require.True(t, v.Met)
-}
-
-// A bound on a column, a point or a peer that no workload has would never be judged.
-func TestBoundsSpeakOfWhatIsMeasured(t *testing.T) {
-	byName := map[string]Workload{}
-	for _, w := range workloads() {
-		byName[w.Name] = w
-	}
-	for _, b := range bounds() {
-		require.Contains(t, byName, b.workload, b.what)
-		w := byName[b.workload]
-		require.Contains(t, w.Points, b.point, b.what)
-		var columns, names []string
-		for _, c := range w.Columns {
-			columns = append(columns, c.Name)
-		}
-		for _, lib := range w.Peers {
-			names = append(names, lib.Name)
-		}
-		require.Contains(t, columns, b.column, b.what)
-		require.Contains(t, names, b.of(), b.what)
-		if b.over != "" {
-			require.Contains(t, names, b.over, b.what)
-		}
-	}
+// A plot of a column or a point that no workload has would never be drawn.
+func TestPlotsShowWhatIsMeasured(t *testing.T) {
 	for _, p := range plots() {
-		require.Contains(t, byName, p.workload, p.file)
-		if p.dots {
-			require.Contains(t, byName[p.workload].Points, p.point, p.file)
-		}
+		i := slices.IndexFunc(workloads(), func(w Workload) bool { return w.Name == p.workload })
+		require.GreaterOrEqual(t, i, 0, p.file)
+		w := workloads()[i]
+		require.True(t, slices.ContainsFunc(w.Columns, func(c Column) bool { return c.Name == p.column }), p.file)
+		require.True(t, !p.dots || slices.Contains(w.Points, p.point), p.file)
 	}
 }
 
@@ -247,8 +225,8 @@ func TestMedian(t *testing.T) {
 		require.Equal(t, test.want, median(test.all))
 		require.Equal(t, before, test.all, "the order stays")
 	}
-	require.Zero(t, medianTime(nil))
-	require.Equal(t, 2*time.Second, medianTime([]time.Duration{3 * time.Second, time.Second, 2 * time.Second}))
+	require.Zero(t, quantile(nil, .5))
+	require.Equal(t, 2*time.Second, quantile([]time.Duration{time.Second, 2 * time.Second, 3 * time.Second}, .5))
 }
 
 func TestJain(t *testing.T) {
@@ -274,22 +252,4 @@ func TestHandOffsAreCounted(t *testing.T) {
 	c.take(4*time.Millisecond, 13*time.Millisecond) // its own
 	require.Equal(t, 1, c.handOffs)
 	require.Equal(t, 3, c.locks)
-}
-
-// Every form does its work in the workloads of shared holds, and no client is left out.
-func TestSharedHolds(t *testing.T) {
-	requireServer(t)
-	file := filepath.Join(t.TempDir(), "out.json")
-	var stdout, stderr bytes.Buffer
-	args := []string{"-w", "shared,read-storm", "-for", "50ms", "-rounds", "1", "-json", file}
-	require.NoError(t, run(t.Context(), args, &stdout, &stderr), stderr.String())
-	text := expect.NoError(os.ReadFile(file)).In(t)
-	var r Result
-	require.NoError(t, json.Unmarshal(text, &r))
-	require.Len(t, r.Workloads, 2)
-	for _, w := range r.Workloads {
-		for _, row := range w.Rows {
-			require.NotEmpty(t, row.Median, "%s: %s", w.Name, row.Peer)
-		}
-	}
 }

@@ -26,14 +26,6 @@ func plots() []plot {
 			file: "handoff-latency", title: "Hand-off among 16 clients: from the release to the next holder",
 			workload: "hand-off", column: handOffDelay, dots: true, point: contenders, log: true,
 		},
-		{
-			file: "handoff-rate", title: "Hand-offs among 16 clients", workload: "hand-off", column: handOffs,
-			dots: true, point: contenders,
-		},
-		{
-			file: "fairness", title: "Fairness among 16 clients: 1 if all get the same share",
-			workload: "hand-off", column: fairness, dots: true, point: contenders,
-		},
 		{file: "leases", title: "Locks held and kept alive, TTL 5 s", workload: "leases-5s", column: serverShare, log: true},
 		{file: "masters", title: "64 goroutines over a quorum", workload: "quorum", column: perSecond},
 	}

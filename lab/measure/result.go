@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,34 +11,27 @@ import (
 	"github.com/seed74116694/fencelock/lab/peer"
 )
 
-// Result is a run, as -json writes it.
-type Result struct {
-	Conditions Conditions       `json:"conditions"`
-	Workloads  []WorkloadResult `json:"workloads"`
-	Bounds     []Verdict        `json:"bounds"`
-}
-
 // WorkloadResult is the outcome of one workload.
 type WorkloadResult struct {
-	Name     string   `json:"name"`
-	About    string   `json:"about"`
-	Axis     string   `json:"axis,omitempty"`
-	Over     string   `json:"over,omitempty"`
-	Columns  []Column `json:"columns"`
-	Rows     []*Row   `json:"rows"`
-	Failures []string `json:"failures,omitempty"`
+	Name     string
+	About    string
+	Axis     string
+	Over     string
+	Columns  []Column
+	Rows     []*Row
+	Failures []string
 }
 
 // Row is one peer at one point.
 type Row struct {
-	Peer   string     `json:"peer"`
-	Point  int        `json:"point"`
-	Label  string     `json:"label"`
-	Rounds []Measures `json:"rounds"` // null if the peer failed
+	Peer   string
+	Point  int
+	Label  string
+	Rounds []Measures // null if the peer failed
 	// Automatic has the rounds in which the automatic mode of rueidis was the better one. Only that mode's figures count.
-	Automatic []bool   `json:"automatic,omitempty"`
-	Median    Measures `json:"median"`           // over the rounds; the greatest if the worst counts
-	Ratios    Measures `json:"ratios,omitempty"` // to the workload's floor, taken within a round; medians
+	Automatic []bool
+	Median    Measures // over the rounds; the greatest if the worst counts
+	Ratios    Measures // to the workload's floor, taken within a round; medians
 }
 
 func newWorkloadResult(w Workload, rounds int) WorkloadResult {
@@ -61,16 +52,6 @@ func (w *WorkloadResult) row(peer string, point int) *Row {
 		}
 	}
 	return nil
-}
-
-// column returns the column of a name.
-func (w *WorkloadResult) column(name string) Column {
-	for _, c := range w.Columns {
-		if c.Name == name {
-			return c
-		}
-	}
-	return Column{Name: name}
 }
 
 // summarised takes the medians, once all rounds are in.
@@ -125,14 +106,6 @@ func (w *WorkloadResult) failed() error {
 		return nil
 	}
 	return fmt.Errorf("%s: %s", w.Name, strings.Join(w.Failures, "; "))
-}
-
-func writeJSON(file string, r Result) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 // runner lets the peers of a workload take turns.

@@ -18,12 +18,6 @@ func median(all []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// medianTime is the upper median; it sorts its argument. It returns 0 for an empty slice.
-func medianTime(all []time.Duration) time.Duration {
-	slices.Sort(all)
-	return quantile(all, .5)
-}
-
 // quantile expects times in ascending order; it returns 0 for an empty slice.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {

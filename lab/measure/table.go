@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
+	"io"
 	"strconv"
 )
 
 // writeWorkload writes one table: a line for each peer at each point.
-func writeWorkload(out *bytes.Buffer, w WorkloadResult) {
+func writeWorkload(out io.Writer, w WorkloadResult) {
 	fmt.Fprintf(out, "%s: %s\n", w.Name, w.About)
 	if w.Over != "" {
 		fmt.Fprintf(out, "(x: over %s)\n", w.Over)
@@ -83,19 +83,4 @@ func cell(m Measures, column string, digits int) string {
 		return "-"
 	}
 	return strconv.FormatFloat(v, 'f', digits, 64)
-}
-
-func writeBounds(out *bytes.Buffer, all []Verdict) {
-	if len(all) == 0 {
-		return
-	}
-	fmt.Fprintf(out, "bounds\n\n%-72s%9s%10s\n", "what", "bound", "measured")
-	for _, v := range all {
-		mark := "missed"
-		if v.Met {
-			mark = "met"
-		}
-		fmt.Fprintf(out, "%-72s%9s%10s  %s\n", v.What, v.Bound, strconv.FormatFloat(v.Measured, 'f', 2, 64), mark)
-	}
-	fmt.Fprintln(out)
 }

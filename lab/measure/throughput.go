@@ -2,27 +2,20 @@ package main
 
 import (
 	"context"
-	"errors"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/seed74116694/fencelock/lab/measure/internal/server"
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/lab/peer"
 )
 
-const (
-	perSecond    = "pairs/s"
-	serverMicros = "server CPU"
-	clientMicros = "client CPU"
-)
+const perSecond = "pairs/s"
 
 func pairColumns() []Column {
 	return []Column{
 		{Name: perSecond, Ratio: true, More: true},
-		{Name: serverMicros, Unit: "us/pair", Digits: 1, Ratio: true},
-		{Name: clientMicros, Unit: "us/pair", Digits: 1, Ratio: true},
+		{Name: serverShare, Unit: "us/pair", Digits: 1, Ratio: true},
+		{Name: clientShare, Unit: "us/pair", Digits: 1, Ratio: true},
 	}
 }
 
@@ -52,81 +45,47 @@ func quorum() Workload {
 	}
 }
 
-func measurePairs(ctx context.Context, s *site, lib peer.Library, masters, goroutines int) (_ Measures, err error) {
-	servers, err := s.empty(ctx, masters)
-	if err != nil {
-		return nil, err
-	}
-	p, err := open(lib, servers, peer.TTL)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	// New masters of a quorum grant nothing at first. A name that was waited for then would count as contended.
-	if err := pair(ctx, p, "first"); err != nil {
-		return nil, err
-	}
-	if _, err := repeat(ctx, p, goroutines, 0); err != nil { // once for each: connections and scripts
-		return nil, err
-	}
-	return timePairs(ctx, s.window, servers, p, goroutines)
-}
-
-func timePairs(
-	ctx context.Context, window time.Duration, servers []*server.Server, p peer.Peer, goroutines int,
-) (Measures, error) {
-	before, err := readCPU(ctx, servers)
-	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	done, err := repeat(ctx, p, goroutines, window)
-	if err != nil {
-		return nil, err
-	}
-	took := time.Since(began)
-	after, err := readCPU(ctx, servers)
-	if err != nil {
-		return nil, err
-	}
-	used := after.since(before)
-	return Measures{
-		perSecond:    done / took.Seconds(),
-		serverMicros: micros(used.server) / done,
-		clientMicros: micros(used.client) / done,
-	}, nil
+func measurePairs(ctx context.Context, s *site, lib peer.Library, masters, goroutines int) (Measures, error) {
+	return s.on(lib, masters, 1, peer.TTL, func(servers []*testredis.Server, all []peer.Peer) (Measures, error) {
+		// New masters of a quorum grant nothing at first. A name that was waited for then would count as contended.
+		if err := warmUp(ctx, all); err != nil {
+			return nil, err
+		}
+		if _, err := repeat(ctx, all[0], goroutines, 0); err != nil { // once for each: connections and scripts
+			return nil, err
+		}
+		before, began := readCPU(servers), time.Now()
+		done, err := repeat(ctx, all[0], goroutines, s.window)
+		if err != nil {
+			return nil, err
+		}
+		took, used := time.Since(began), readCPU(servers).since(before)
+		return Measures{
+			perSecond: done / took.Seconds(), serverShare: micros(used.server) / done, clientShare: micros(used.client) / done,
+		}, nil
+	})
 }
 
 // repeat has every goroutine repeat the pair on its own name until the time is over, and at least once. It returns the
 // number of pairs.
-func repeat(ctx context.Context, p peer.Peer, goroutines int, window time.Duration) (float64, error) {
+func repeat(ctx context.Context, p peer.Peer, goroutines int, window time.Duration) (sum float64, err error) {
 	var over atomic.Bool
 	timer := time.AfterFunc(window, func() { over.Store(true) })
 	defer timer.Stop()
-	counts, errs := make([]float64, goroutines), make([]error, goroutines)
-	var all sync.WaitGroup
-	for i := range goroutines {
-		all.Go(func() {
-			name, n := "name-"+strconv.Itoa(i), 0
-			for {
-				if errs[i] = pair(ctx, p, name); errs[i] != nil {
-					return
-				}
-				n++
-				counts[i] = float64(n)
-				if over.Load() {
-					return
-				}
+	names, counts := numbered(goroutines), make([]float64, goroutines)
+	err = together(goroutines, func(i int) (err error) {
+		for n := 1.0; err == nil; n++ {
+			if err = pair(ctx, p.Lock, names[i]); err == nil {
+				counts[i] = n
 			}
-		})
-	}
-	all.Wait()
-	var sum float64
-	for i := range counts {
-		if errs[i] != nil {
-			return 0, errs[i]
+			if over.Load() {
+				return err
+			}
 		}
-		sum += counts[i]
+		return err
+	})
+	for _, n := range counts {
+		sum += n
 	}
-	return sum, nil
+	return sum, err
 }

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"slices"
 	"strconv"
+	"time"
 
 	"github.com/seed74116694/fencelock/lab/peer"
 )
@@ -13,12 +13,12 @@ type Measures map[string]float64
 
 // Column is one kind of measure.
 type Column struct {
-	Name   string `json:"name"`
-	Unit   string `json:"unit"`
-	Digits int    `json:"-"` // after the point, in a table
-	Ratio  bool   `json:"-"` // is also shown as a ratio to the workload's floor
-	More   bool   `json:"-"` // the greater figure is the better one
-	Worst  bool   `json:"-"` // the greatest of the rounds counts, not the median
+	Name   string
+	Unit   string
+	Digits int  // after the point
+	Ratio  bool // is also shown as a ratio to the workload's floor
+	More   bool // the greater figure is the better one
+	Worst  bool // the greatest of the rounds counts, not the median
 }
 
 // Workload is one way to use locks, and its measures.
@@ -36,13 +36,13 @@ type Workload struct {
 }
 
 // workloads returns all of them, in the order of the tables.
-func workloads() []Workload { return slices.Concat(single(), []Workload{instructions()}, deployed()) }
+func workloads() []Workload { return append(single(), instructions(), failover()) }
 
 // single are the workloads on one server, or on several independent ones.
 func single() []Workload {
 	return []Workload{
-		latency(), quorumLatency(), network(), throughput(), calls(), handOff(), quorum(), leases5s(), leases2s(),
-		footprint(), idle(), shared(), readStorm(),
+		latency(), network(), throughput(), calls(), handOff(), quorum(), keeping("leases-5s", 5*time.Second, 1000, 10000),
+		keeping("leases-2s", 2*time.Second, 10000), footprint(), idle(), shared(), readStorm(),
 	}
 }
 
@@ -59,3 +59,6 @@ func locks(l peer.Library) bool { return l.Name != peer.FloorBatch }
 
 // pairs reports whether a library is measured by uncontended pairs: a bare queue would be one more floor.
 func pairs(l peer.Library) bool { return locks(l) && l.Name != peer.FloorQueue }
+
+// waits reports whether a library's callers wait for a lock that is taken.
+func waits(l peer.Library) bool { return !l.Floor || l.Queues }

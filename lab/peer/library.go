@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// Names that workloads and bounds refer to.
+// Names that workloads refer to.
 const (
 	Ours            = "fencelock"
 	Background      = "fencelock, background"
-	Automatic       = "fencelock, automatic"
 	RedsyncGoRedis  = "redsync (go-redis)"
 	RedsyncRueidis  = "redsync (rueidis)"
 	Redislock       = "redislock"

@@ -3,26 +3,16 @@ package peer
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
-// SharedHolds returns the RWMutex as a library: the goroutines of a client share its hold on the server. With
-// linger a client keeps a lock for so long after its last use.
-func SharedHolds(linger time.Duration) Library {
-	name := Ours + " RWMutex"
-	if linger > 0 {
-		name += ", linger"
-	}
+// SharedHolds returns the RWMutex as a library: the goroutines of a client share its hold on the server.
+func SharedHolds() Library {
 	return Library{
-		Name: name, Quorum: true, Queues: true, Keeps: true,
+		Name: Ours + " RWMutex", Quorum: true, Queues: true, Keeps: true,
 		Open: func(o Options) (Peer, error) {
-			var more []rwlock.Option
-			if linger > 0 {
-				more = append(more, rwlock.WithLinger(linger))
-			}
-			p, err := Open(o, more...)
+			p, err := Open(o)
 			if err != nil {
 				return nil, err
 			}

@@ -85,12 +85,6 @@ func (p *Fencelock) Close() error {
 	return err
 }
 
-// OverAutomatic returns this library over a client of rueidis in its automatic mode, which is the default of rueidis.
-func OverAutomatic() Library {
-	l := Library{Name: Automatic, Quorum: true, Queues: true, Keeps: true, Key: ourKey, Open: openOurs}
-	return l.InAutomaticMode()
-}
-
 // InBackground returns this library with releases that are not waited for.
 func InBackground() Library {
 	return Library{

@@ -26,14 +26,14 @@ type Delayed struct {
 // delayVariable tells a process that it is a proxy: the delay and the address of the server.
 const delayVariable = "FENCELOCK_PEERS_DELAY"
 
-// Delay starts a proxy for a server. The program has to call ServeDelayed first.
-func Delay(ctx context.Context, s *Server, each time.Duration) (*Delayed, error) {
+// Delay starts a proxy for the server at that address. The program has to call ServeDelayed first.
+func Delay(ctx context.Context, addr string, each time.Duration) (*Delayed, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	d, cmd := &Delayed{}, exec.CommandContext(ctx, program)
-	cmd.Env = append(os.Environ(), fmt.Sprint(delayVariable, "=", each, " ", s.Addr))
+	cmd.Env = append(os.Environ(), fmt.Sprint(delayVariable, "=", each, " ", addr))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 )
 
 // ClientCPU returns the processor time that this process has used so far.
@@ -24,7 +26,7 @@ const maxCPUs = 1024 // that a unix.CPUSet has room for
 
 // Pin moves this process and the servers to one processor, the last that it may use, and returns a function that undoes
 // it. With two processors the wake-ups between them would dominate the measurement.
-func Pin(servers ...*Server) (undo func() error, err error) {
+func Pin(servers ...*testredis.Server) (undo func() error, err error) {
 	var before unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return nil, fmt.Errorf("sched_getaffinity: %w", err)
@@ -38,7 +40,7 @@ func Pin(servers ...*Server) (undo func() error, err error) {
 	}
 	pids := []int{os.Getpid()}
 	for _, s := range servers {
-		pids = append(pids, s.PID())
+		pids = append(pids, pid(s))
 	}
 	procs := runtime.GOMAXPROCS(1) // the runtime's choice if it had been started pinned
 	undo = func() error {
