@@ -34,7 +34,6 @@ type arena struct {
 
 	listener  net.Listener
 	registers *registers
-	sets      *testredis.Server // nil without a lock library to compare
 	observed  observed
 
 	mu   sync.Mutex
@@ -82,9 +81,6 @@ func newArena(t testing.TB, cfg config) *arena {
 	}
 	for i := range cfg.processes {
 		a.longest = max(a.longest, cfg.ttlOf(i))
-	}
-	if cfg.library != "" {
-		a.sets = testredis.StartBinary(t, cfg.binary(t))
 	}
 	err := os.Mkdir(filepath.Join(a.dir, "tickets"), 0o755)
 	if err != nil {
@@ -151,9 +147,6 @@ func (a *arena) start(p *process) error {
 		Workers: a.cfg.workers, Names: a.cfg.names, Long: a.cfg.long, Forms: a.cfg.forms, Seed: a.cfg.seed,
 		Out: out, Socket: p.socket, Tickets: filepath.Join(a.dir, "tickets"),
 		Masters: a.masters, Replicas: a.cfg.replicas, Register: a.listener.Addr().String(), Links: map[string]string{},
-	}
-	if a.sets != nil {
-		cfg.Sets = a.sets.Addr()
 	}
 	for i, n := range slices.Concat(a.nodes, a.sentinels) {
 		cfg.Links[n.Addr()] = a.links[p.slot][i].Addr()
@@ -243,7 +236,7 @@ func (a *arena) fight(kinds []string, h *history.History) error {
 	failed := a.finish()
 	h.Run.Ended = now()
 	h.Faults = append(append(h.Faults, n.faults...), a.observed.faults()...)
-	h.Accesses, h.Holds = a.registers.all(), a.granted()
+	h.Accesses, h.Holds = a.registers.taken(), a.granted()
 	return errors.Join(failed, a.events(h))
 }
 

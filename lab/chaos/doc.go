@@ -31,7 +31,7 @@
 // judged whether a quorum had each hold for as long as its client trusted it, whether a hold stood without a client,
 // and whether a lock was free while a call waited. A run ends at the first script call that differs.
 //
-// With -peers it compares lock libraries under the same faults, by sets that are read and written under their locks:
+// With -peers it compares lock libraries under the same faults, by registers under their locks:
 //
 //	go run -C lab ./chaos -peers all -for 3m # docs/comparison.md
 //

@@ -234,8 +234,8 @@ func judge(out io.Writer, h *history.History, seen []check.Violation) error {
 	}
 	judgement := check.All(h, check.Busy)
 	table(out, "judged", judgement.Judged)
-	guarded, bare := check.LostUpdates(h, true), check.LostUpdates(h, false)
-	fmt.Fprintf(out, "lost updates: %d with a guard, %d without\n", guarded, bare)
+	fmt.Fprintf(out, "lost updates: %d with a guard, %d without\n", check.LostUpdates(h, history.Fenced),
+		check.LostUpdates(h, ""))
 	judgement.Violations = append(judgement.Violations, seen...)
 	rules := map[string]int{}
 	for _, v := range judgement.Violations {

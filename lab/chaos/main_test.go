@@ -29,37 +29,39 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// The register with a guard refuses the write of a holder that was overtaken; the other one loses an update by it.
+// The registers with a guard refuse the write of a holder that was overtaken; the other one loses an update by it.
 func TestRegisters(t *testing.T) {
 	r := newRegisters()
-	first, second := map[bool]history.Access{}, map[bool]history.Access{}
-	request := func(token, value uint64) registerRequest {
-		return registerRequest{Process: 1, Name: "n", Write: true, Token: token, Value: value}
+	first, second := map[string]history.Access{}, map[string]history.Access{}
+	request := func(token uint64, random string, value uint64) registerRequest {
+		return registerRequest{Process: 1, Name: "n", Write: true, Token: token, Random: random, Value: value}
 	}
-	require.True(t, r.do(request(5, 0), first))
-	require.True(t, r.do(request(6, 0), second))
-	require.True(t, r.do(request(6, 60), second))
-	require.False(t, r.do(request(5, 50), first))
+	require.True(t, r.do(request(5, "a", 0), first))
+	require.True(t, r.do(request(6, "b", 0), second))
+	require.True(t, r.do(request(6, "b", 60), second))
+	require.False(t, r.do(request(5, "a", 50), first))
 	require.True(t, r.do(registerRequest{Name: "n", Token: 7}, second))
 
 	type access struct {
-		guarded     bool
+		guard       string
 		token       uint64
 		read, wrote uint64
 		refused     bool
 	}
 	var all []access
-	for _, a := range r.all() {
+	for _, a := range r.taken() {
 		require.LessOrEqual(t, a.Called, a.Ended)
-		all = append(all, access{a.Guarded, a.Token, a.Read, a.Wrote, a.Refused})
+		all = append(all, access{a.Guard, a.Token, a.Read, a.Wrote, a.Refused})
 	}
 	require.Equal(t, []access{
-		{true, 6, 0, 60, false},
-		{false, 6, 0, 60, false},
-		{true, 5, 0, 0, true},
-		{false, 5, 0, 50, false},
-		{true, 7, 60, 0, false},
-		{false, 7, 50, 0, false},
+		{"", 6, 0, 60, false},
+		{history.Fenced, 6, 0, 60, false},
+		{history.Compared, 6, 0, 60, false},
+		{"", 5, 0, 50, false},
+		{history.Fenced, 5, 0, 0, true},
+		{history.Compared, 5, 0, 0, true},
+		{"", 7, 50, 0, false},
+		{history.Fenced, 7, 60, 0, false},
 	}, all)
 }
 
@@ -219,8 +221,8 @@ func TestHoldsOfAMaster(t *testing.T) {
 	}
 }
 
-// Without a lock sets lose elements; with this library's tokens, or a store that compares values, none does.
-func TestLockSets(t *testing.T) {
+// Without a lock writes are lost; with this library's tokens, or a store that compares values, none does.
+func TestLockLibraries(t *testing.T) {
 	testredis.Require(t)
 	cfg := config{
 		deployment: servers, processes: 2, workers: 4, names: 2, duration: time.Second, gap: 300 * time.Millisecond, seed: 7,
@@ -231,24 +233,24 @@ func TestLockSets(t *testing.T) {
 			t.Run(tallies[i].library, func(t *testing.T) {
 				t.Parallel()
 				require.NoError(t, tallies[i].run(t, cfg, scene{masters: 1, durable: true, faults: []string{"cut"}}))
-				require.Positive(t, tallies[i].sets[bare].acknowledged)
+				require.Positive(t, tallies[i].guards[""].acknowledged)
 			})
 		}
 	})
 	unlocked, locked := tallies[0], tallies[1]
-	require.Positive(t, unlocked.sets[bare].lost)
+	require.Positive(t, unlocked.guards[""].lost)
 	require.Positive(t, unlocked.overlapped)
 	require.Positive(t, unlocked.told)
-	require.Zero(t, unlocked.sets[compared].lost)
-	require.Positive(t, unlocked.sets[compared].refused)
-	require.NotContains(t, unlocked.sets, fenced)
+	require.Zero(t, unlocked.guards[history.Compared].lost)
+	require.Positive(t, unlocked.guards[history.Compared].refused)
+	require.NotContains(t, unlocked.guards, history.Fenced)
 
 	require.Zero(t, locked.told)
-	require.Positive(t, locked.sets[fenced].acknowledged)
-	require.Zero(t, locked.sets[fenced].lost)
-	require.NotContains(t, locked.sets, compared)
+	require.Positive(t, locked.guards[history.Fenced].acknowledged)
+	require.Zero(t, locked.guards[history.Fenced].lost)
+	require.NotContains(t, locked.guards, history.Compared)
 	require.NoError(t, broken(tallies))
-	locked.sets[fenced] = setTally{acknowledged: 2, lost: 1}
+	locked.guards[history.Fenced] = guardTally{acknowledged: 2, lost: 1}
 	require.ErrorIs(t, broken(tallies), errViolated)
 
 	file := filepath.Join(t.TempDir(), "losses.svg")
@@ -259,15 +261,15 @@ func TestLockSets(t *testing.T) {
 }
 
 func TestTallyCounts(t *testing.T) {
-	plain, token := setKey("n", bare), setKey("n", fenced)
+	const token = history.Fenced
 	h := &history.History{
 		Accesses: []history.Access{
-			{Name: plain, Called: 1, Ended: 2, Wrote: 1},
-			{Name: plain, Called: 3, Ended: 9, Wrote: 2},
-			{Name: plain, Called: 5, Ended: 7, Wrote: 3},
-			{Name: plain, Called: 10, Ended: 11},
-			{Name: token, Called: 3, Ended: 9, Refused: true},
-			{Name: token, Called: 5, Ended: 7, Wrote: 3},
+			{Name: "n", Called: 1, Ended: 2, Wrote: 1},
+			{Name: "n", Called: 3, Ended: 9, Read: 1, Wrote: 2},
+			{Name: "n", Called: 5, Ended: 7, Read: 1, Wrote: 3},
+			{Name: "n", Called: 10, Ended: 11},
+			{Name: "n", Guard: token, Called: 3, Ended: 9, Refused: true},
+			{Name: "n", Guard: token, Called: 5, Ended: 7, Wrote: 3},
 		},
 		Spans: []history.Span{
 			{Name: "n", Owner: "a", Write: true, Called: 2, Granted: 3, Last: 6, End: "released"},
@@ -277,46 +279,17 @@ func TestTallyCounts(t *testing.T) {
 		Faults: []history.Fault{{From: 4, Until: 5, Excuses: true}, {Kind: history.Still}},
 	}
 	y := tally{}
-	y.count(h, map[string]map[uint64]bool{plain: {1: true, 2: true}, token: {3: true}})
-	require.Equal(t, map[string]setTally{
-		bare:   {acknowledged: 3, lost: 1},
-		fenced: {acknowledged: 1, refused: 1},
-	}, y.sets)
+	y.count(h)
+	require.Equal(t, map[string]guardTally{
+		"":    {acknowledged: 3, lost: 1},
+		token: {acknowledged: 1, refused: 1},
+	}, y.guards)
 	require.Equal(t, 1, y.faults)
 	require.Equal(t, 1, y.overlapped)
 	require.Equal(t, 1, y.told)
 	require.Zero(t, y.promised, "the fault excuses it")
 	require.Equal(t, 2, y.givenUp)
 	require.Equal(t, 5*time.Nanosecond, y.longest)
-}
-
-// Both guards refuse the write of a holder that was overtaken, the bare set takes it.
-func TestSets(t *testing.T) {
-	store := expect.NoError(openSets(testredis.Start(t).Addr())).In(t)
-	defer store.close()
-	ctx := t.Context()
-	for guard, holds := range map[string][]*hold{
-		compared: {{value: "a"}, {value: "b"}},
-		fenced:   {{token: 5}, {token: 6}},
-	} {
-		t.Run(guard, func(t *testing.T) {
-			early, late := holds[0], holds[1]
-			require.Equal(t, []string{bare, guard}, guardsOf(early))
-			for _, of := range guardsOf(early) {
-				for _, hold := range holds {
-					require.Empty(t, expect.NoError(store.read(ctx, guard, of, hold)).In(t))
-				}
-				require.NoError(t, store.write(ctx, guard, of, late, with("", 20)))
-			}
-			require.NoError(t, store.write(ctx, guard, bare, early, with("", 10)))
-			require.ErrorIs(t, store.write(ctx, guard, guard, early, with("", 10)), errRefused)
-			left := expect.NoError(store.read(ctx, guard, guard, late)).In(t)
-			require.Equal(t, map[uint64]bool{20: true, 30: true}, elements(with(left, 30)))
-			require.Equal(t, uint64(30), newest(with(left, 30)))
-		})
-	}
-	require.Zero(t, newest(""))
-	require.Empty(t, elements(""))
 }
 
 // Each library excludes a second caller until the release, knows how long, and shows what a guard may ask for.

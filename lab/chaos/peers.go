@@ -48,7 +48,7 @@ func scenes() []scene {
 	}
 }
 
-// compare runs the workload of sets with each library in each scene that it supports, and prints what was lost.
+// compare runs the workload with each library in each scene that it supports, and prints what was lost.
 func compare(ctx context.Context, cfg config, out io.Writer) error {
 	if cfg.peers == "all" {
 		cfg.peers = strings.ReplaceAll(libraryNames(), ", ", ",")
@@ -99,9 +99,9 @@ func compare(ctx context.Context, cfg config, out io.Writer) error {
 // servers keep their data no two holders trust the lock at once.
 func broken(tallies []tally) error {
 	for _, t := range tallies {
-		if t.sets[fenced].lost > 0 || t.sets[fenced].acknowledged > 0 && t.promised > 0 {
+		if t.guards[history.Fenced].lost > 0 || t.guards[history.Fenced].acknowledged > 0 && t.promised > 0 {
 			return fmt.Errorf("%w: %s, %s: %d lost with a guard, two holders %d times", errViolated, t.library, t.scene,
-				t.sets[fenced].lost, t.promised)
+				t.guards[history.Fenced].lost, t.promised)
 		}
 	}
 	return nil
@@ -122,21 +122,17 @@ func writeConditions(out io.Writer, cfg config, server string) {
 type tally struct {
 	library, scene, server string
 
-	sets       map[string]setTally // by guard
-	overlapped int                 // writes of a section that began before an earlier one of the lock had written
-	told       int                 // pairs of holders to which the library said at one moment that they had the lock
-	promised   int                 // the same, where this library promises that there are none
-	givenUp    int                 // sections that did not write because the library said that the lock was lost
-	longest    time.Duration       // that a goroutine waited for a lock, retries included
-	faults     int                 // of the nemesis
+	guards     map[string]guardTally
+	overlapped int           // writes of a section that began before an earlier one of the lock had written
+	told       int           // pairs of holders to which the library said at one moment that they had the lock
+	promised   int           // the same, where this library promises that there are none
+	givenUp    int           // sections that did not write because the library said that the lock was lost
+	longest    time.Duration // that a goroutine waited for a lock, retries included
+	faults     int           // of the nemesis
 }
 
-// setTally is what became of the sets with one guard.
-type setTally struct {
-	acknowledged int // writes
-	lost         int // of their elements
-	refused      int // writes
-}
+// guardTally is what became of the writes to the registers with one guard.
+type guardTally struct{ acknowledged, lost, refused int }
 
 // run compares one library.
 func (y *tally) run(t testing.TB, cfg config, s scene) error {
@@ -146,45 +142,46 @@ func (y *tally) run(t testing.TB, cfg config, s scene) error {
 		return err
 	}
 	h.Sort()
-	version := a.sets.Info("server")
-	y.server = filepath.Base(a.sets.Binary()) + " " + cmp.Or(version["valkey_version"], version["redis_version"])
-	final := map[string]map[uint64]bool{}
-	for i := range cfg.names {
-		for _, guard := range guards {
-			key := setKey(fmt.Sprint("n", i), guard)
-			set, err := a.sets.Command("GET", key)
-			if err != nil {
-				return err
-			}
-			text, _ := set.(string)
-			final[key] = elements(text)
-		}
-	}
-	y.count(h, final)
+	server := a.nodes[0]
+	version := server.process.Info("server")
+	y.server = filepath.Base(server.Binary()) + " " + cmp.Or(version["valkey_version"], version["redis_version"])
+	y.count(h)
 	return nil
 }
 
-// count counts what was lost, by the history and the sets at the end.
-func (y *tally) count(h *history.History, final map[string]map[uint64]bool) {
-	y.sets = map[string]setTally{}
-	wrote := map[string]int64{} // when the sections so far have written, by set
+// count counts what was lost, by the history.
+func (y *tally) count(h *history.History) {
+	y.guards = map[string]guardTally{}
+	wrote := map[string]int64{}                 // when the sections so far have written, by lock
+	read := map[registerKey]map[uint64]uint64{} // the value before each that was written
+	last := map[registerKey]history.Access{}    // that was written
 	for _, a := range h.Accesses {
-		guard := a.Name[strings.LastIndexByte(a.Name, ':')+1:]
-		set := y.sets[guard]
+		guard, key := y.guards[a.Guard], registerKey{a.Name, a.Guard}
 		switch {
 		case a.Refused:
-			set.refused++
+			guard.refused++
 		case a.Wrote != 0:
-			set.acknowledged++
-			if !final[a.Name][a.Wrote] {
-				set.lost++
+			guard.acknowledged++
+			if read[key] == nil {
+				read[key] = map[uint64]uint64{}
 			}
-			if guard == bare && a.Called < wrote[a.Name] {
+			if read[key][a.Wrote] = a.Read; a.Ended > last[key].Ended {
+				last[key] = a
+			}
+			if a.Guard == "" && a.Called < wrote[a.Name] {
 				y.overlapped++
 			}
 			wrote[a.Name] = max(wrote[a.Name], a.Ended)
 		}
-		y.sets[guard] = set
+		y.guards[a.Guard] = guard
+	}
+	for key, before := range read {
+		guard := y.guards[key.guard]
+		guard.lost += len(before)
+		for value := last[key].Wrote; value != 0; value = before[value] { // the chain that leads to the last one
+			guard.lost--
+		}
+		y.guards[key.guard] = guard
 	}
 	for _, f := range h.Faults {
 		if f.Kind != history.Still {
@@ -206,7 +203,7 @@ func (y *tally) count(h *history.History, final map[string]map[uint64]bool) {
 }
 
 const (
-	tallyRow  = "%-11s %6s %12s %6s %10s %8s %7s %12s %15s %15s"
+	tallyRow  = "%-11v %6v %12v %6v %10v %8v %7v %12v %15v %15v"
 	noneToAsk = "-"
 )
 
@@ -216,15 +213,13 @@ var tallyHead = fmt.Sprintf(tallyRow, "library", "faults", "acknowledged", "lost
 // String is a row of the table.
 func (y tally) String() string {
 	guarded := func(guard string) string {
-		set, ok := y.sets[guard]
+		g, ok := y.guards[guard]
 		if !ok {
 			return noneToAsk
 		}
-		return fmt.Sprintf("%d, %d refused", set.lost, set.refused)
+		return fmt.Sprintf("%d, %d refused", g.lost, g.refused)
 	}
-	number := func(n int) string { return fmt.Sprint(n) }
-	plain := y.sets[bare]
-	return fmt.Sprintf(tallyRow, y.library, number(y.faults), number(plain.acknowledged), number(plain.lost),
-		number(y.overlapped), number(y.told), number(y.givenUp), y.longest.Round(10*time.Millisecond), guarded(compared),
-		guarded(fenced))
+	plain := y.guards[""]
+	return fmt.Sprintf(tallyRow, y.library, y.faults, plain.acknowledged, plain.lost, y.overlapped, y.told, y.givenUp,
+		y.longest.Round(10*time.Millisecond), guarded(history.Compared), guarded(history.Fenced))
 }

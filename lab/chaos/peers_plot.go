@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/seed74116694/fencelock/lab/chaos/history"
 	"github.com/seed74116694/fencelock/lab/chart"
 )
 
@@ -16,18 +17,18 @@ var marks = []struct {
 	guard, legend string
 	style         draw.GlyphStyle
 }{
-	{bare, "without a guard", draw.GlyphStyle{
+	{"", "without a guard", draw.GlyphStyle{
 		Color: chart.Colours[1], Radius: 5, Shape: draw.CircleGlyph{},
 	}},
-	{compared, "the store compares the lock's random value", draw.GlyphStyle{
+	{history.Compared, "the store compares the lock's random value", draw.GlyphStyle{
 		Color: chart.Grey, Radius: 6, Shape: draw.RingGlyph{},
 	}},
-	{fenced, "the store compares the fencing token", draw.GlyphStyle{
+	{history.Fenced, "the store compares the fencing token", draw.GlyphStyle{
 		Color: chart.Colours[0], Radius: 5, Shape: draw.BoxGlyph{},
 	}},
 }
 
-// plotLosses draws a row for each library in each scene: how many elements were lost of a thousand whose write was
+// plotLosses draws a row for each library in each scene: how many were lost of a thousand writes that were
 // acknowledged. Without any lock most are lost, so that row would hide the others.
 func plotLosses(file string, tallies []tally) error {
 	p := plot.New()
@@ -44,8 +45,8 @@ func plotLosses(file string, tallies []tally) error {
 	for _, mark := range marks {
 		var points plotter.XYs
 		for i, y := range tallies {
-			if set := y.sets[mark.guard]; set.acknowledged > 0 {
-				points = append(points, plotter.XY{X: 1000 * float64(set.lost) / float64(set.acknowledged), Y: float64(i)})
+			if g := y.guards[mark.guard]; g.acknowledged > 0 {
+				points = append(points, plotter.XY{X: 1000 * float64(g.lost) / float64(g.acknowledged), Y: float64(i)})
 			}
 		}
 		if len(points) == 0 {

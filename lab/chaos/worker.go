@@ -48,8 +48,7 @@ type workerConfig struct {
 	Socket   string   // where it serves other workers' owners
 	Partners []string // the sockets of the other workers
 	Register string   // the socket of the registers
-	Library  string   // the lock library that adds to sets, or "" for every form of this one
-	Sets     string   // the server of the sets
+	Library  string   // the lock library that is compared, or "" for every form of this one
 }
 
 // now reads the clock that all processes of a machine share.
@@ -110,7 +109,7 @@ func runWorker(cfg workerConfig) error {
 	}()
 	go watchStill(context.Background(), cfg.Process, func(f history.Fault) { w.record(history.Event{Fault: &f}) })
 	if cfg.Library != "" {
-		return w.addToSets(ctx)
+		return w.addToChains(ctx)
 	}
 
 	shared := w.open()

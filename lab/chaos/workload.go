@@ -425,16 +425,7 @@ func (c *client) ended(s history.Span, err error) {
 func (c *client) failed(s history.Span, limit time.Duration, err error) {
 	f := history.Failure{
 		Process: s.Process, Slot: s.Slot, Worker: s.Worker, Name: s.Name, Form: s.Form, Write: s.Write, Called: s.Called,
-		Ended: now(), Limit: int64(limit), Err: err.Error(), Cause: "other",
-	}
-	for cause, sentinel := range map[string]error{
-		"contended": rwlock.ErrNotAcquired, "no quorum": rwlock.ErrNoQuorum, "closed": rwlock.ErrClosed,
-		"upgrade": rwlock.ErrUpgrade, "lost": rwlock.ErrLost, "replicas": rwlock.ErrReplicas, "conflict": rwlock.ErrConflict,
-		"option": rwlock.ErrOption, "ticket": rwlock.ErrTicket,
-	} {
-		if errors.Is(err, sentinel) {
-			f.Cause = cause
-		}
+		Ended: now(), Limit: int64(limit), Err: err.Error(), Cause: causeOf(err),
 	}
 	if errors.As(err, new(*rwlock.BrokenError)) {
 		f.Cause = "broken"

@@ -1,9 +1,7 @@
 package check
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -33,11 +31,14 @@ func Backed(h *history.History) (found []Violation, judged int) {
 			continue
 		}
 		judged++
-		if at := unbacked(holds, h.Run.Masters, s.Granted, last); at >= 0 {
+		without := countTimes(holds, s.Granted, max(last, s.Granted+1), func(having int) bool {
+			return having <= h.Run.Masters/2
+		})
+		if len(without) > 0 {
 			found = append(found, Violation{
 				Rule: "backed", Spans: []history.Span{s}, Holds: holds,
 				Text: fmt.Sprintf("%s: trusted for %v after its grant, at the most; after %v no quorum had the hold", s.Name,
-					time.Duration(last-s.Granted), time.Duration(at-s.Granted)),
+					time.Duration(last-s.Granted), time.Duration(without[0].from-s.Granted)),
 			})
 		}
 	}
@@ -52,39 +53,6 @@ func gives(hold history.Hold, s history.Span) bool {
 	}
 	return s.Token >= first && s.Token <= hold.Token && (hold.Write || !s.Write) &&
 		hold.From <= s.Ended && hold.Until > s.Called
-}
-
-// unbacked returns the first moment of the time at which no quorum of masters has one of the holds, or -1.
-func unbacked(holds []history.Hold, masters int, from, until int64) int64 {
-	type change struct {
-		at     int64
-		master int
-		by     int
-	}
-	var changes []change
-	for _, hold := range holds {
-		changes = append(changes, change{hold.From, hold.Master, 1}, change{hold.Until, hold.Master, -1})
-	}
-	changes = append(changes, change{math.MaxInt64, 0, 0})
-	slices.SortFunc(changes, func(a, b change) int { // a hold that follows another one at once leaves no gap
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.by, a.by))
-	})
-	standing, has, at := map[int]int{}, 0, int64(math.MinInt64)
-	for _, c := range changes {
-		if has <= masters/2 && c.at > from && at < until && c.at > at {
-			return max(at, from)
-		}
-		at = c.at
-		before := standing[c.master]
-		standing[c.master] += c.by
-		switch {
-		case before == 0 && c.by > 0:
-			has++
-		case before == 1 && c.by < 0:
-			has--
-		}
-	}
-	return -1
 }
 
 // withoutCrowds returns the history without the locks that had too many records to be shown.

@@ -237,10 +237,10 @@ func TestKept(t *testing.T) {
 
 func TestRegister(t *testing.T) {
 	access := func(called, ended int64, read, wrote uint64) history.Access {
-		return history.Access{Name: "n", Guarded: true, Called: called, Ended: ended, Read: read, Wrote: wrote}
+		return history.Access{Name: "n", Guard: history.Fenced, Called: called, Ended: ended, Read: read, Wrote: wrote}
 	}
 	refused, bare := access(2, 6, 0, 9), access(2, 6, 0, 9)
-	refused.Refused, bare.Guarded = true, false
+	refused.Refused, bare.Guard = true, ""
 	var long, broken []history.Access // several chapters
 	for i := range uint64(1000) {
 		long = append(long, access(int64(10*i), int64(10*i+15), i, i+1)) // each overlaps the next one
@@ -281,11 +281,11 @@ func TestLostUpdates(t *testing.T) {
 		{Name: "n", Read: 1, Wrote: 3},
 		{Name: "m", Read: 1, Wrote: 4},
 		{Name: "n", Read: 1},
-		{Name: "n", Read: 1, Wrote: 5, Guarded: true},
-		{Name: "n", Read: 1, Wrote: 5, Guarded: true, Refused: true},
+		{Name: "n", Read: 1, Wrote: 5, Guard: history.Fenced},
+		{Name: "n", Read: 1, Wrote: 5, Guard: history.Fenced, Refused: true},
 	}}
-	require.Equal(t, 1, check.LostUpdates(h, false))
-	require.Zero(t, check.LostUpdates(h, true))
+	require.Equal(t, 1, check.LostUpdates(h, ""))
+	require.Zero(t, check.LostUpdates(h, history.Fenced))
 }
 
 func TestAdopted(t *testing.T) {
@@ -319,7 +319,7 @@ func TestAdopted(t *testing.T) {
 func TestAll(t *testing.T) {
 	h := &history.History{
 		Spans:    []history.Span{span("a", true, 2, 0, 10, 20), span("b", true, 1, 19, 19, 30)},
-		Accesses: []history.Access{{Name: "n", Guarded: true, Read: 1}},
+		Accesses: []history.Access{{Name: "n", Guard: history.Fenced, Read: 1}},
 	}
 	j := check.All(h, check.Busy)
 	var rules []string

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -20,25 +21,14 @@ func Order(h *history.History, slack Slack) (found []Violation, judged int) {
 	}, slack.Settled)
 	for name, spans := range byName(h.Spans) {
 		spans = slices.DeleteFunc(spans, func(s history.Span) bool { return !s.Queued || s.Form == mutex })
-		for i, first := range spans {
-			if faults.touch(first.Called, first.Granted) {
+		for o := range overtakings(spans) {
+			if faults.touch(o.first.Called, o.first.Granted) {
 				continue
 			}
-			for _, second := range slices.Backward(spans[:i]) {
-				if second.Granted <= first.Called {
-					break
-				}
-				if !first.Write && !second.Write {
-					continue
-				}
-				judged++
-				lead := time.Duration(second.Called - first.Called)
-				if lead > slack.Arrival && !answeredLate(h, spans[i:i+1]).touch(first.Called, second.Called) {
-					found = append(found, Violation{
-						Rule: "order", Text: fmt.Sprintf("%s: a waiter that had come %v later was granted first", name, lead),
-						Spans: []history.Span{first, second},
-					})
-				}
+			judged++
+			if o.lead() > slack.Arrival &&
+				!answeredLate(h, []history.Span{o.first}).touch(o.first.Called, o.second.Called) {
+				found = append(found, o.violation(fmt.Sprintf("%s: a waiter", name)))
 			}
 		}
 	}
@@ -65,25 +55,41 @@ func OrderInProcess(h *history.History, slack Slack) (found []Violation, judged 
 		}
 	}
 	for q, spans := range queues {
+		for o := range overtakings(spans) {
+			judged++
+			if o.lead() > slack.Arrival && stoodStill(h, q.process, o.first.Called, o.second.Called) < slack.Arrival/2 {
+				found = append(found, o.violation(fmt.Sprintf("%s: a goroutine of process %d", q.name, q.process)))
+			}
+		}
+	}
+	return found, judged
+}
+
+// overtaking is two calls that waited at one time and excluded each other. The second was granted first.
+type overtaking struct{ first, second history.Span }
+
+// overtakings finds them among spans in the order of their grants.
+func overtakings(spans []history.Span) iter.Seq[overtaking] {
+	return func(yield func(overtaking) bool) {
 		for i, first := range spans {
 			for _, second := range slices.Backward(spans[:i]) {
 				if second.Granted <= first.Called {
 					break
 				}
-				if !first.Write && !second.Write {
-					continue
-				}
-				judged++
-				lead := time.Duration(second.Called - first.Called)
-				if lead > slack.Arrival && stoodStill(h, q.process, first.Called, second.Called) < slack.Arrival/2 {
-					found = append(found, Violation{
-						Rule: "order", Text: fmt.Sprintf("%s: a goroutine of process %d that had come %v later was granted first",
-							q.name, q.process, lead),
-						Spans: []history.Span{first, second},
-					})
+				if (first.Write || second.Write) && !yield(overtaking{first, second}) {
+					return
 				}
 			}
 		}
 	}
-	return found, judged
+}
+
+// lead is how much earlier the first had called. It is negative where the second was first in both.
+func (o overtaking) lead() time.Duration { return time.Duration(o.second.Called - o.first.Called) }
+
+func (o overtaking) violation(who string) Violation {
+	return Violation{
+		Rule: "order", Text: fmt.Sprintf("%s that had come %v later was granted first", who, o.lead()),
+		Spans: []history.Span{o.first, o.second},
+	}
 }

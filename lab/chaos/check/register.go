@@ -16,7 +16,7 @@ import (
 func Register(h *history.History) (found []Violation, judged int) {
 	all := map[string][]history.Access{}
 	for _, a := range h.Accesses {
-		if a.Guarded && !a.Refused {
+		if a.Guard == history.Fenced && !a.Refused {
 			all[a.Name] = append(all[a.Name], a)
 			judged++
 		}
@@ -36,16 +36,16 @@ func Register(h *history.History) (found []Violation, judged int) {
 	return found, judged
 }
 
-// LostUpdates returns how many writes to the registers, guarded or not, were based on a value that another write had
+// LostUpdates returns how many writes to the registers with that guard were based on a value that another write had
 // replaced.
-func LostUpdates(h *history.History, guarded bool) (lost int) {
+func LostUpdates(h *history.History, guard string) (lost int) {
 	type version struct {
 		name string
 		read uint64
 	}
 	seen := map[version]bool{}
 	for _, a := range h.Accesses {
-		if a.Guarded != guarded || a.Refused || a.Wrote == 0 {
+		if a.Guard != guard || a.Refused || a.Wrote == 0 {
 			continue
 		}
 		v := version{a.Name, a.Read}

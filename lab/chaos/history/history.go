@@ -83,10 +83,16 @@ type Fault struct {
 	Reorders bool `json:"reorders,omitempty"` // the order of tokens is not promised across it
 }
 
+// The guards of registers. Without one a register takes every write.
+const (
+	Fenced   = "fenced"   // refuses stale tokens
+	Compared = "compared" // refuses a write if another hold has read since
+)
+
 // Access is one access of a worker to a register that is read and then written under a lock, as the register saw it.
 type Access struct {
 	Name    string `json:"name"`
-	Guarded bool   `json:"guarded"` // the register refuses stale tokens
+	Guard   string `json:"guard,omitempty"`
 	Process int    `json:"process"`
 	Token   uint64 `json:"token"`
 	Called  int64  `json:"called"` // when it was read

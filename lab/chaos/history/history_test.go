@@ -19,7 +19,7 @@ func TestSaveAndLoad(t *testing.T) {
 		Faults:   []history.Fault{{Kind: "cut", From: 1, Until: 2, Workers: []int{0}}},
 		Slow:     []history.Fault{{Kind: "slow-answers", From: 1, Until: 2, Masters: []int{0}}},
 		Answers:  []history.Answer{{Name: "n", Call: "Renew", Got: "lost", Want: []string{"nil"}}},
-		Accesses: []history.Access{{Name: "n", Guarded: true, Called: 1, Read: 3, Wrote: 4}},
+		Accesses: []history.Access{{Name: "n", Guard: history.Fenced, Called: 1, Read: 3, Wrote: 4}},
 	}
 	path := filepath.Join(t.TempDir(), "run.jsonl.gz")
 	require.NoError(t, h.Save(path))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -13,9 +12,9 @@ import (
 	"github.com/seed74116694/fencelock/lab/peer"
 )
 
-// The workload that compares lock libraries: each goroutine takes the lock of a set, reads the set, works, looks
-// whether the lock is still held, and writes the set with one element more. At the end each element whose write was
-// acknowledged has to be there.
+// The workload that compares lock libraries: each goroutine takes the lock of a chain of values, reads the last value,
+// works, looks whether the lock is still held, and writes a new value behind it. At the end each acknowledged value has
+// to be in the chain that leads to the last one.
 const (
 	workBefore = 50 * time.Millisecond // at most, between the read and the look
 	workAfter  = 50 * time.Millisecond // at most, between the look and the write
@@ -24,17 +23,12 @@ const (
 	again      = 50 * time.Millisecond // after an acquisition that failed
 )
 
-// addToSets adds elements until all faults have ended.
-func (w *worker) addToSets(ctx context.Context) error {
+// addToChains adds values until all faults have ended.
+func (w *worker) addToChains(ctx context.Context) error {
 	lib, err := libraryNamed(w.cfg.Library)
 	if err != nil {
 		return err
 	}
-	store, err := openSets(w.cfg.Sets)
-	if err != nil {
-		return err
-	}
-	defer store.close()
 	options := peer.Options{TTL: w.cfg.TTL, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 		return w.connect(ctx, addr, &net.Dialer{Timeout: dialTimeout}, nil)
 	}}
@@ -51,8 +45,12 @@ func (w *worker) addToSets(ctx context.Context) error {
 	keeper := &keeper{ttl: w.cfg.TTL}
 	var all sync.WaitGroup
 	for id := range w.cfg.Workers {
+		registers, err := openRegisters(w.cfg.Register)
+		if err != nil {
+			return err
+		}
 		a := &adder{
-			w: w, id: id, locks: locks, keeper: keeper, sets: store,
+			w: w, id: id, locks: locks, keeper: keeper, registers: registers,
 			rng: rand.New(rand.NewPCG(w.cfg.Seed, uint64(w.cfg.Process*1000+id))),
 		}
 		all.Go(func() {
@@ -76,7 +74,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// adder is one goroutine of a worker that adds elements to sets.
+// adder is one goroutine of a worker that adds values.
 type adder struct {
 	w      *worker
 	id     int
@@ -84,7 +82,8 @@ type adder struct {
 	rng    *rand.Rand
 	locks  peer.Peer
 	keeper *keeper
-	sets   *sets
+
+	registers *section
 }
 
 // add is one section.
@@ -95,8 +94,7 @@ func (a *adder) add(ctx context.Context) {
 		return
 	}
 	a.added++
-	element := uint64(a.w.cfg.Process)*1e9 + uint64(a.id)*1e7 + a.added
-	accesses, read := a.read(s, hold)
+	a.registers.do(&s, hold.value, 0)
 	work := a.upTo(workBefore)
 	if a.rng.IntN(longWork) == 0 {
 		work = a.upTo(a.w.cfg.TTL * 3 / 2)
@@ -106,19 +104,8 @@ func (a *adder) add(ctx context.Context) {
 	if look(&s, hold) {
 		s.End = "released"
 		time.Sleep(a.upTo(workAfter))
-		for i, guard := range guardsOf(hold) {
-			err := a.sets.write(context.Background(), name, guard, hold, with(read[i], element))
-			if accesses[i].Refused = errors.Is(err, errRefused); err == nil {
-				accesses[i].Wrote = element
-			} else if !accesses[i].Refused {
-				panic(err) // the arena has gone
-			}
-			accesses[i].Ended = now()
-		}
+		a.registers.do(&s, hold.value, uint64(a.w.cfg.Process)*1e9+uint64(a.id)*1e7+a.added)
 		look(&s, hold)
-	}
-	for _, access := range accesses {
-		a.w.record(history.Event{Access: &access})
 	}
 	if err := hold.Release(context.Background()); err != nil {
 		s.Err = err.Error()
@@ -150,22 +137,6 @@ func (a *adder) lock(ctx context.Context, name string) (history.Span, *hold) {
 		}
 		sleep(ctx, again)
 	}
-}
-
-// read reads the sets of the lock, and begins an access to each.
-func (a *adder) read(s history.Span, hold *hold) (accesses []history.Access, read []string) {
-	for _, guard := range guardsOf(hold) {
-		access := history.Access{
-			Name: setKey(s.Name, guard), Guarded: guard != bare, Process: s.Process, Token: s.Token, Called: now(),
-		}
-		set, err := a.sets.read(context.Background(), s.Name, guard, hold)
-		if access.Refused = errors.Is(err, errRefused); err != nil && !access.Refused {
-			panic(err) // the arena has gone
-		}
-		access.Read, access.Ended = newest(set), now()
-		accesses, read = append(accesses, access), append(read, set)
-	}
-	return accesses, read
 }
 
 // look records that the lock was still held just before the look, if the library says so.
