@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -24,15 +22,11 @@ import (
 type embeddedServer struct {
 	*testredis.Mini
 	*holds
-	trace    *scriptfuzz.Trace
-	listener net.Listener
-	link     *testredis.Link
-	forgets  atomic.Bool // its next restart empties it
-
-	skew atomic.Int64 // of its clock, in nanoseconds
+	trace   *scriptfuzz.Trace
+	link    *testredis.Proxy
+	forgets atomic.Bool // its next restart empties it
 
 	mu     sync.Mutex
-	conns  map[net.Conn]bool // of clients
 	differ []error
 }
 
@@ -47,11 +41,7 @@ func (d *deployment) embed(t testing.TB, cfg config) {
 }
 
 func newEmbeddedServer(t testing.TB, master int) *embeddedServer {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &embeddedServer{Mini: testredis.NewMini(t), listener: listener, conns: map[net.Conn]bool{}}
+	s := &embeddedServer{Mini: testredis.NewMini(t)}
 	s.holds = newHolds(master)
 	s.Mini.Skew(0) // miniredis looks at all keys whenever the clock has moved
 	s.NewProcess()
@@ -61,51 +51,8 @@ func newEmbeddedServer(t testing.TB, master int) *embeddedServer {
 		s.differ = append(s.differ, err)
 	})
 	s.trace.Watch(s.holds.change)
-	s.link = s.NewLink()
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { s.serve(conn) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		s.Thaw()
-		s.link.Cut()
-		all.Wait()
-	})
+	s.link = s.Listen()
 	return s
-}
-
-// serve carries a connection.
-func (s *embeddedServer) serve(client net.Conn) {
-	s.mu.Lock()
-	s.conns[client] = true
-	s.mu.Unlock()
-	defer func() {
-		_ = client.Close()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.conns, client)
-	}()
-	server, err := s.link.Option().DialCtxFn(context.Background(), "", &net.Dialer{}, nil)
-	if err != nil {
-		return
-	}
-	defer func() { _ = server.Close() }()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = io.Copy(server, client)
-		_ = server.Close()
-	}()
-	_, _ = io.Copy(client, server)
-	_ = client.Close()
-	<-ended
 }
 
 // watchScripts records when a script had to wait for those before it, until ctx ends.
@@ -123,14 +70,13 @@ func (s *embeddedServer) watchScripts(ctx context.Context, record func(history.F
 }
 
 // Addr returns the host:port where it listens.
-func (s *embeddedServer) Addr() string { return s.listener.Addr().String() }
+func (s *embeddedServer) Addr() string { return s.link.Addr() }
 
 // Binary names it.
 func (s *embeddedServer) Binary() string { return embedded }
 
 // Skew sets its clock.
 func (s *embeddedServer) Skew(d time.Duration) {
-	s.skew.Store(int64(d))
 	s.holds.skewed(d)
 	s.Mini.Skew(d)
 }
@@ -158,7 +104,7 @@ func (s *embeddedServer) Command(args ...string) (any, error) {
 		s.link.Cut()
 		return "OK", nil
 	case text == "CLIENT KILL TYPE pubsub": // its clients use one connection for everything
-		s.cutSome()
+		s.link.CutIf(func() bool { return rand.IntN(2) == 0 })
 		return "OK", nil
 	case text == "REPLICAOF NO ONE":
 		s.Promote()
@@ -170,17 +116,6 @@ func (s *embeddedServer) Command(args ...string) (any, error) {
 		return nil, fmt.Errorf("%w: %s", errUnsupported, text)
 	}
 	return s.Mini.Command(args...)
-}
-
-// cutSome closes about every second connection.
-func (s *embeddedServer) cutSome() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for conn := range s.conns {
-		if rand.IntN(2) == 0 {
-			_ = conn.Close()
-		}
-	}
 }
 
 // differences returns where the scripts differed from the model.

@@ -3,18 +3,22 @@
 package testredis
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,6 +38,11 @@ func NewAuthority(t testing.TB) *Authority {
 	if runtime.GOOS != "linux" {
 		t.Skip("this system has no address 127.0.0.2")
 	}
+	return newAuthority(t)
+}
+
+func newAuthority(t testing.TB) *Authority {
+	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}
 	a.key, a.certificate = a.issue("ca", &x509.Certificate{
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
@@ -71,20 +80,31 @@ func (a *Authority) issue(name string, c *x509.Certificate) (*ecdsa.PrivateKey, 
 	return key, issued
 }
 
+func writePEM(path, kind string, content []byte) error {
+	var text bytes.Buffer
+	if err := pem.Encode(&text, &pem.Block{Type: kind, Bytes: content}); err != nil {
+		return err
+	}
+	return os.WriteFile(path, text.Bytes(), 0o600)
+}
+
 // server returns a server that speaks TLS at that address. Its plain port is for the administrator.
 func (a *Authority) server(binary, host string) *TLS {
 	a.issue(host, &x509.Certificate{
 		IPAddresses: []net.IP{net.ParseIP(host)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
-	return &TLS{Server: newServer(a.t, binary), host: host}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.certificate)
+	return &TLS{Server: newServer(a.t, binary), host: host, roots: roots}
 }
 
 // options are those of a server's TLS, as lines of a configuration file.
 func (a *Authority) options(s *TLS) []string {
 	file := func(ending string) string { return filepath.Join(a.dir, s.host+ending) }
 	return []string{
-		"bind", "127.0.0.1 " + s.host, "tls-port", strconv.Itoa(s.port), "tls-cert-file", file(".crt"),
+		"bind", strings.Join(slices.Compact([]string{"127.0.0.1", s.host}), " "),
+		"tls-port", strconv.Itoa(s.port), "tls-cert-file", file(".crt"),
 		"tls-key-file", file(".key"), "tls-ca-cert-file", a.File(), "tls-auth-clients", "no", "tls-replication", "yes",
 	}
 }

@@ -38,12 +38,17 @@ func newLink(dial func(ctx context.Context, addr string) (net.Conn, error)) *Lin
 }
 
 // Cut closes all connections at once, on both sides. Bytes in transit are lost. New connections are accepted.
-func (l *Link) Cut() {
+func (l *Link) Cut() { l.CutIf(func() bool { return true }) }
+
+// CutIf is Cut for each connection for which the function says so.
+func (l *Link) CutIf(cuts func() bool) {
 	l.mu.Lock()
 	wires := maps.Clone(l.wires)
 	l.mu.Unlock()
 	for w := range wires {
-		w.cut()
+		if cuts() {
+			w.cut()
+		}
 	}
 }
 
@@ -461,21 +466,29 @@ func (g *gate) latency(dir Direction) time.Duration {
 type Proxy struct {
 	*Link
 	listener net.Listener
-	target   atomic.Value // of a string
+	target   *atomic.Value // of a string; nil before a Mini
 }
 
 // NewProxy listens on a free port and carries connections to target. It ends with the test.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
+	var leads atomic.Value
+	leads.Store(target)
+	p := newProxy(t, func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", leads.Load().(string))
+	})
+	p.target = &leads
+	return p
+}
+
+func newProxy(t testing.TB, dial func(ctx context.Context, addr string) (net.Conn, error)) *Proxy {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatalf("proxy of %s: %v", target, err)
+		t.Fatalf("proxy: %v", err)
 	}
-	p := &Proxy{listener: listener}
-	p.LeadTo(target)
-	p.Link = newLink(p.dialTarget)
+	p := &Proxy{listener: listener, Link: newLink(dial)}
 	p.Link.option = ClientOption(p.Addr())
-
 	var wg sync.WaitGroup
 	wg.Go(p.accept)
 	t.Cleanup(func() {
@@ -492,10 +505,6 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 // LeadTo has new connections lead to another server. Those that stand stay where they are, as behind a service of
 // Kubernetes.
 func (p *Proxy) LeadTo(target string) { p.target.Store(target) }
-
-func (p *Proxy) dialTarget(ctx context.Context, _ string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "tcp", p.target.Load().(string))
-}
 
 func (p *Proxy) accept() {
 	for {

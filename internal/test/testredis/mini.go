@@ -74,12 +74,24 @@ func (m *Mini) NewLink() *Link {
 	l.option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		return l.connect(ctx, addr, d.Timeout)
 	}
+	m.own(l)
+	return l
+}
+
+// Listen returns a link with a listener, for clients in other processes.
+func (m *Mini) Listen() *Proxy {
+	p := newProxy(m.t, m.dial)
+	m.own(p.Link)
+	return p
+}
+
+// own makes a link that nobody uses so far one of the server's.
+func (m *Mini) own(l *Link) {
 	l.arrive = func() { m.server.Load().tick() }
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l.frozen, l.stalled = m.frozen, m.stalled
 	m.links = append(m.links, l)
-	return l
 }
 
 // Links returns all links, the oldest first.
