@@ -142,7 +142,7 @@ func (a *arena) start(p *process) error {
 	a.outs = append(a.outs, out)
 	a.mu.Unlock()
 	cfg := workerConfig{
-		Process: id, Slot: p.slot, Tuned: p.slot%2 == 0 || a.cfg.tuned, Sends: id/2%2 == 1, TTL: a.cfg.ttlOf(p.slot),
+		Process: id, Slot: p.slot, Tuned: p.slot%2 == 0, Sends: id/2%2 == 1, TTL: a.cfg.ttlOf(p.slot),
 		Confirms: id%3 == 1, Longest: a.longest, Library: a.cfg.library,
 		Workers: a.cfg.workers, Names: a.cfg.names, Long: a.cfg.long, Forms: a.cfg.forms, Seed: a.cfg.seed,
 		Out: out, Socket: p.socket, Tickets: filepath.Join(a.dir, "tickets"),

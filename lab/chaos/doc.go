@@ -4,8 +4,8 @@
 //	go run -C lab ./chaos -masters 1 -valkey       # one valkey-server
 //	go run -C lab ./chaos -seed 7 -faults cut,hold # some faults; -h names them
 //	go run -C lab ./chaos -names 1 -forms mutex    # some forms, the same
-//	go run -C lab ./chaos -out run.jsonl.gz        # keep the history
-//	go run -C lab ./chaos -check run.jsonl.gz      # judge it again
+//	go run -C lab ./chaos -out run.json.gz        # keep the history
+//	go run -C lab ./chaos -check run.json.gz      # judge it again
 //	go run -C lab ./chaos -deployment sentinel -masters 1
 //	go run -C lab ./chaos -deployment cluster -replicas 1
 //	go run -C lab ./chaos -deployment embedded     # each script call is compared with its model

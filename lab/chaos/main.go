@@ -33,7 +33,7 @@ type config struct {
 	duration, gap                                time.Duration
 	seed                                         uint64
 	faults                                       string
-	valkey, tuned                                bool
+	valkey                                       bool
 	out, check                                   string
 	peers, plot                                  string
 
@@ -70,7 +70,6 @@ func main() {
 	forms := flag.String("forms", "", "the forms of the API, separated by commas; the mix if empty: "+
 		strings.Join(slices.Compact(slices.Clone(mix)), ", "))
 	flag.BoolVar(&cfg.valkey, "valkey", false, "run valkey-server")
-	flag.BoolVar(&cfg.tuned, "tuned", false, "all clients are those of Dial; else every second worker's")
 	flag.StringVar(&cfg.out, "out", "", "save the history in this file, compressed")
 	flag.StringVar(&cfg.check, "check", "", "judge a saved history instead of a run")
 	flag.StringVar(&cfg.peers, "peers", "", "compare lock libraries instead, separated by commas, or all: "+libraryNames())
@@ -144,7 +143,7 @@ func run(ctx context.Context, cfg config, out io.Writer) error {
 		err = judge(out, h, seen)
 	}
 	if err != nil && cfg.out == "" {
-		cfg.out = filepath.Join(os.TempDir(), fmt.Sprintf("chaos-%d.jsonl.gz", cfg.seed))
+		cfg.out = filepath.Join(os.TempDir(), fmt.Sprintf("chaos-%d.json.gz", cfg.seed))
 	}
 	if cfg.out != "" {
 		err = errors.Join(err, h.Save(cfg.out))

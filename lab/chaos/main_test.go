@@ -115,7 +115,7 @@ func TestFailoversAreSeen(t *testing.T) {
 
 // A saved run can be judged again, and what it broke is said.
 func TestCheckASavedHistory(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "run.jsonl.gz")
+	path := filepath.Join(t.TempDir(), "run.json.gz")
 	h := &history.History{
 		Run: history.Run{Seed: 9, Masters: 1, Began: 1, Ended: 100},
 		Spans: []history.Span{

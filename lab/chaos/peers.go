@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -112,10 +111,7 @@ func writeConditions(out io.Writer, cfg config, server string) {
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), server)
 	fmt.Fprintf(out, "seed %d, %v for each row, a fault every %v on average\n", cfg.seed, cfg.duration, cfg.gap/2)
 	fmt.Fprintf(out, "TTL %v, %d processes of %d goroutines, %d locks\n", peerTTL, cfg.processes, cfg.workers, cfg.names)
-	versions := peer.Versions()
-	for _, path := range slices.Sorted(maps.Keys(versions)) {
-		fmt.Fprintf(out, "%s %s\n", path, versions[path])
-	}
+	peer.WriteVersions(out)
 }
 
 // tally is the result of one library in one scene.

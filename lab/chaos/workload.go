@@ -182,24 +182,7 @@ func (c *client) convert(ctx context.Context, name string, limit time.Duration) 
 	s.Granted, s.Token = now(), uint64(lease.Token())
 	held := lease.Context(context.Background())
 	c.work(&s, held)
-	next := s
-	next.Write, next.Called, next.Last, next.Over, next.Queued = !write, now(), 0, 0, false
-	convert := lease.Upgrade
-	switch {
-	case write:
-		convert = lease.Downgrade
-	case c.rng.IntN(3) == 0:
-		convert = lease.TryUpgrade
-	}
-	if err := convert(ctx); err == nil {
-		next.Granted, next.Token = now(), uint64(lease.Token())
-		s.End, s.Ended, s.Kept = "converted", next.Granted, c.look(&next, held)
-		c.w.record(history.Event{Span: &s})
-		c.work(&next, held)
-		s = next
-	} else {
-		c.look(&s, held)
-	}
+	_, _ = c.converted(ctx, &s, lease, held, func() context.Context { return held })
 	c.ended(s, lease.Release(context.Background()))
 }
 
@@ -229,31 +212,49 @@ func (c *client) mutex(ctx context.Context, name string, limit time.Duration) {
 		c.ended(s, give(context.Background()))
 		return
 	}
-	next := s
-	next.Write, next.Called, next.Last, next.Over, next.Queued = !write, now(), 0, 0, false
-	convert := mu.Upgrade
-	switch {
-	case write:
-		convert = mu.Downgrade
-	case c.rng.IntN(3) == 0:
-		convert = mu.TryUpgrade
-	}
-	if err := convert(ctx); err == nil {
-		next.Granted, next.Token = now(), uint64(mu.Token())
-		converted := mu.Context(context.Background())
-		s.End, s.Ended, s.Kept = "converted", next.Granted, c.look(&next, converted)
-		c.w.record(history.Event{Span: &s})
-		c.work(&next, converted)
-		s = next
-		if give = mu.RUnlock; s.Write {
-			give = mu.Unlock
-		}
-	} else {
+	next, err := c.converted(ctx, &s, mu, held, func() context.Context { return mu.Context(context.Background()) })
+	if err != nil {
 		next.Form = history.Conversion
 		c.failed(next, limit, err)
-		c.look(&s, held)
+	} else if give = mu.RUnlock; s.Write {
+		give = mu.Unlock
 	}
 	c.ended(s, give(context.Background()))
+}
+
+// convertible is a lease or an RWMutex.
+type convertible interface {
+	Upgrade(ctx context.Context) error
+	TryUpgrade(ctx context.Context) error
+	Downgrade(ctx context.Context) error
+	Token() fencing.Token
+}
+
+// converted upgrades or downgrades in the middle of a section, whose work goes on in the other mode. It returns the
+// section that was to follow. after returns the context of that.
+func (c *client) converted(
+	ctx context.Context, s *history.Span, of convertible, held context.Context, after func() context.Context,
+) (next history.Span, err error) {
+	next = *s
+	next.Write, next.Called, next.Last, next.Over, next.Queued = !s.Write, now(), 0, 0, false
+	convert := of.Upgrade
+	switch {
+	case s.Write:
+		convert = of.Downgrade
+	case c.rng.IntN(3) == 0:
+		convert = of.TryUpgrade
+	}
+	if err := convert(ctx); err != nil {
+		c.look(s, held)
+		return next, err
+	}
+	next.Granted, next.Token = now(), uint64(of.Token())
+	converted := after()
+	s.End, s.Ended, s.Kept = "converted", next.Granted, c.look(&next, converted)
+	c.w.record(history.Event{Span: s})
+	c.work(&next, converted)
+	*s = next
+	return next, nil
 }
 
 // lingerOf is the option of every second name.

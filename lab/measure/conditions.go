@@ -3,11 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/seed74116694/fencelock/lab/peer"
@@ -35,8 +33,5 @@ func writeConditions(out io.Writer, s *site, rounds int) {
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(),
 		strings.Join(words[:min(3, len(words))], " "))
 	fmt.Fprintf(out, "rounds: %d of %s for each peer; medians, ratios within a round\n", rounds, s.window)
-	modules := peer.Versions()
-	for _, path := range slices.Sorted(maps.Keys(modules)) {
-		fmt.Fprintf(out, "  %s %s\n", path, modules[path])
-	}
+	peer.WriteVersions(out)
 }

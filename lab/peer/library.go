@@ -1,6 +1,8 @@
 package peer
 
 import (
+	"fmt"
+	"io"
 	"runtime/debug"
 	"slices"
 )
@@ -82,21 +84,18 @@ var measured = []string{
 	"github.com/go-redsync/redsync/v4", "github.com/bsm/redislock",
 }
 
-// Versions returns the versions of the libraries and their clients that this program is built with.
-func Versions() map[string]string {
-	versions := make(map[string]string)
+// WriteVersions writes the versions of the libraries and their clients that this program is built with.
+func WriteVersions(out io.Writer) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return versions
+		return
 	}
-	for _, m := range info.Deps {
-		if !slices.Contains(measured, m.Path) {
-			continue
-		}
-		versions[m.Path] = m.Version
+	for _, m := range info.Deps { // sorted
 		if m.Replace != nil {
-			versions[m.Path] = m.Replace.Version
+			m.Version = m.Replace.Version
+		}
+		if slices.Contains(measured, m.Path) {
+			fmt.Fprintf(out, "  %s %s\n", m.Path, m.Version)
 		}
 	}
-	return versions
 }

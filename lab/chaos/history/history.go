@@ -13,7 +13,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 )
 
 // Span is the time during which one worker believed that it held one lock in one mode. An upgrade or a downgrade ends
@@ -128,17 +127,14 @@ type Hold struct {
 	Ends   bool   `json:"ends,omitempty"`  // it was broken, or released before its minimum
 }
 
-// Event is one line of a history: one of its fields is set.
+// Event is one line of a worker's record: one of its fields is set.
 type Event struct {
 	Span    *Span    `json:"span,omitempty"`
 	Failure *Failure `json:"failure,omitempty"`
 	Fault   *Fault   `json:"fault,omitempty"`
 	Slow    *Fault   `json:"slow,omitempty"` // a process whose calls to a master took long
-	Access  *Access  `json:"access,omitempty"`
 	Break   *Break   `json:"break,omitempty"`
-	Hold    *Hold    `json:"hold,omitempty"`
 	Answer  *Answer  `json:"answer,omitempty"`
-	Run     *Run     `json:"run,omitempty"`
 }
 
 // Run describes the run of a history.
@@ -179,16 +175,10 @@ func (h *History) Add(e Event) {
 		h.Faults = append(h.Faults, *e.Fault)
 	case e.Slow != nil:
 		h.Slow = append(h.Slow, *e.Slow)
-	case e.Access != nil:
-		h.Accesses = append(h.Accesses, *e.Access)
 	case e.Break != nil:
 		h.Breaks = append(h.Breaks, *e.Break)
-	case e.Hold != nil:
-		h.Holds = append(h.Holds, *e.Hold)
 	case e.Answer != nil:
 		h.Answers = append(h.Answers, *e.Answer)
-	case e.Run != nil:
-		h.Run = *e.Run
 	}
 }
 
@@ -221,59 +211,31 @@ func (h *History) Read(r io.Reader) error {
 	}
 }
 
-// Load reads a saved history; a name that ends in .gz is compressed.
+// Load reads a saved history.
 func Load(path string) (*History, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	var r io.Reader = file
-	if strings.HasSuffix(path, ".gz") {
-		if r, err = gzip.NewReader(file); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-	}
 	h := &History{}
-	if err := h.Read(r); err != nil {
+	zip, err := gzip.NewReader(file)
+	if err == nil {
+		err = json.NewDecoder(zip).Decode(h)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	h.Sort()
 	return h, nil
 }
 
 // Save writes the history, compressed.
-func (h *History) Save(path string) (err error) {
+func (h *History) Save(path string) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	zip := gzip.NewWriter(file)
-	out := json.NewEncoder(zip)
-	errs := []error{out.Encode(Event{Run: &h.Run})}
-	for i := range h.Breaks {
-		errs = append(errs, out.Encode(Event{Break: &h.Breaks[i]}))
-	}
-	for i := range h.Holds {
-		errs = append(errs, out.Encode(Event{Hold: &h.Holds[i]}))
-	}
-	for i := range h.Answers {
-		errs = append(errs, out.Encode(Event{Answer: &h.Answers[i]}))
-	}
-	for i := range h.Faults {
-		errs = append(errs, out.Encode(Event{Fault: &h.Faults[i]}))
-	}
-	for i := range h.Slow {
-		errs = append(errs, out.Encode(Event{Slow: &h.Slow[i]}))
-	}
-	for i := range h.Spans {
-		errs = append(errs, out.Encode(Event{Span: &h.Spans[i]}))
-	}
-	for i := range h.Failures {
-		errs = append(errs, out.Encode(Event{Failure: &h.Failures[i]}))
-	}
-	for i := range h.Accesses {
-		errs = append(errs, out.Encode(Event{Access: &h.Accesses[i]}))
-	}
-	return errors.Join(append(errs, zip.Close(), file.Close())...)
+	err = json.NewEncoder(zip).Encode(h)
+	return errors.Join(err, zip.Close(), file.Close())
 }

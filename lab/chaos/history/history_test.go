@@ -21,7 +21,7 @@ func TestSaveAndLoad(t *testing.T) {
 		Answers:  []history.Answer{{Name: "n", Call: "Renew", Got: "lost", Want: []string{"nil"}}},
 		Accesses: []history.Access{{Name: "n", Guard: history.Fenced, Called: 1, Read: 3, Wrote: 4}},
 	}
-	path := filepath.Join(t.TempDir(), "run.jsonl.gz")
+	path := filepath.Join(t.TempDir(), "run.json.gz")
 	require.NoError(t, h.Save(path))
 	loaded, err := history.Load(path)
 	require.NoError(t, err)
