@@ -150,6 +150,18 @@ func (q *inquiry) got(err error, want ...string) bool {
 	return err == nil
 }
 
+// releaser is a hold of any form.
+type releaser interface {
+	Release(ctx context.Context) error
+}
+
+// gotHold is got for a call that returns a hold, which it gives back.
+func (q *inquiry) gotHold(hold releaser, err error, want ...string) {
+	if q.got(err, want...) {
+		_ = hold.Release(context.Background())
+	}
+}
+
 // causes are the names of errors. The first that matches names an error.
 var causes = []struct {
 	name     string
@@ -392,9 +404,7 @@ func (p *probe) ticket() {
 	}
 	if p.rng.IntN(2) == 0 {
 		again, err := p.locker.Adopt(ctx, ticket)
-		if p.ask(lease.Name(), "Adopt of a used ticket").never("nil").got(err) {
-			_ = again.Release(ctx)
-		}
+		p.ask(lease.Name(), "Adopt of a used ticket").never("nil").gotHold(again, err)
 	}
 	p.give(adopted)
 	if next := p.take(lease.Name(), true); next != nil {

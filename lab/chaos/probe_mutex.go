@@ -275,9 +275,7 @@ func (p *probe) lingering() {
 	defer stop()
 	q := p.ask(name, "Lock of a lock that lingers elsewhere")
 	lease, err := p.other.Lock(limit, name)
-	if q.got(err, "nil") {
-		_ = lease.Release(ctx)
-	}
+	q.gotHold(lease, err, "nil")
 }
 
 // share has a process hand an RWMutex on among its goroutines while another locker waits for it.
@@ -304,9 +302,7 @@ func (p *probe) share() {
 	defer stop()
 	q := p.ask(name, "Lock of a lock that goroutines hand on elsewhere")
 	lease, err := p.other.Lock(limit, name)
-	if q.got(err, "nil") {
-		_ = lease.Release(ctx)
-	}
+	q.gotHold(lease, err, "nil")
 	over.Store(true)
 	all.Wait()
 }

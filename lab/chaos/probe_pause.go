@@ -133,9 +133,7 @@ func (p *probe) shorterReader() {
 	time.Sleep(shortTTL + p.millis(50))
 	q := p.ask(name, "TryLock beside a reader whose lease is longer")
 	writer, err := p.other.TryLock(ctx, name)
-	if q.unless(longer.Err() != nil).got(err, "contended") {
-		_ = writer.Release(ctx)
-	}
+	q.unless(longer.Err() != nil).gotHold(writer, err, "contended")
 	_ = shorter.Release(ctx)
 }
 
@@ -160,9 +158,7 @@ func (p *probe) minimum() {
 	time.Sleep(p.millis(int(least / time.Millisecond)))
 	q := p.ask(name, "TryLock before the minimum is over")
 	rival, err := p.other.TryLock(ctx, name)
-	if q.unless(time.Since(began) > least*98/100-2*time.Millisecond).got(err, "contended") {
-		_ = rival.Release(ctx)
-	}
+	q.unless(time.Since(began) > least*98/100-2*time.Millisecond).gotHold(rival, err, "contended")
 	_ = lease.Release(ctx)
 }
 
@@ -186,7 +182,5 @@ func (p *probe) minimumOnce() {
 	}
 	q := p.ask(name, "Lock after the minimum of a lease that was converted").within(least * 3 / 4)
 	next, err := p.other.Lock(ctx, name)
-	if q.got(err, "nil") {
-		_ = next.Release(ctx)
-	}
+	q.gotHold(next, err, "nil")
 }

@@ -42,9 +42,7 @@ func (p *probe) lockOrder() {
 		q := p.ask(a, "LockAll of an earlier lock that is free")
 		all, err := p.locker.LockAll(section.Context(ctx), p.inAnyOrder(a))
 		// The lock order, if a release of the lock is still under way.
-		if q.unless(section.Err() != nil).got(err, "nil", "lock order") {
-			_ = all.Release(ctx)
-		}
+		q.unless(section.Err() != nil).gotHold(all, err, "nil", "lock order")
 		return
 	}
 	blocker, free := p.blocks(a, 4*time.Second)
@@ -54,9 +52,7 @@ func (p *probe) lockOrder() {
 	defer free()
 	q = p.ask(a, "LockAll of an earlier lock that is taken").never("nil").beside(blocker)
 	all, err := p.locker.LockAll(section.Context(ctx), p.inAnyOrder(a))
-	if q.unless(section.Err() != nil).got(err, "lock order") {
-		_ = all.Release(ctx)
-	}
+	q.unless(section.Err() != nil).gotHold(all, err, "lock order")
 }
 
 // loseOneOfSeveral has one of several locks end while the call waits for another one.
@@ -86,9 +82,7 @@ func (p *probe) loseOneOfSeveral() {
 	limit, stop := context.WithTimeout(context.Background(), 3*time.Second)
 	defer stop()
 	all, err := p.locker.LockAll(limit, wants, rwlock.WithMaxHold(10*time.Millisecond+p.millis(30)))
-	if q.within(1500*time.Millisecond).got(err, "lost") {
-		_ = all.Release(ctx)
-	}
+	q.within(1500*time.Millisecond).gotHold(all, err, "lost")
 }
 
 // neverLost records a call of several locks that has just returned a lock that was lost long before.
@@ -123,9 +117,7 @@ func (p *probe) severalGivenUp() {
 	}
 	q := p.ask(a, "LockAll of a lock that is taken").never("nil").beside(blocker)
 	all, err := p.locker.LockAll(ctx, p.inAnyOrder(a, b), options...)
-	if q.got(err) {
-		_ = all.Release(ctx)
-	}
+	q.gotHold(all, err)
 	if lease := p.waitFor(a); lease != nil {
 		p.give(lease)
 	}
@@ -140,43 +132,27 @@ func (p *probe) severalWait() {
 	}
 	ctx, cancel := p.longer()
 	defer cancel()
-	p.besideWait(func() (func(context.Context) error, error) {
-		all, err := p.locker.LockAll(ctx, p.inAnyOrder(a, b))
-		if err != nil {
-			return nil, err
-		}
-		return all.Release, nil
-	}, blocker, free, func(ctx context.Context) (func(context.Context) error, error) {
-		lease, err := p.locker.Lock(ctx, b)
-		if err != nil {
-			return nil, err
-		}
-		return lease.Release, nil
-	})
+	p.besideWait(func() (releaser, error) { return p.locker.LockAll(ctx, p.inAnyOrder(a, b)) }, blocker, free,
+		func(ctx context.Context) (releaser, error) { return p.locker.Lock(ctx, b) })
 }
 
 // besideWait takes the later of two locks while a call waits for the earlier one, which is taken.
 func (p *probe) besideWait(
-	wait func() (give func(context.Context) error, err error), blocker *rwlock.Lease, free func(),
-	later func(ctx context.Context) (give func(context.Context) error, err error),
+	wait func() (releaser, error), blocker *rwlock.Lease, free func(), later func(ctx context.Context) (releaser, error),
 ) {
 	over := make(chan struct{})
 	q := p.ask(p.name("a"), "LockAll of a lock that becomes free")
 	go func() {
 		defer close(over)
-		give, err := wait()
-		if q.got(err, "nil") {
-			_ = give(context.Background())
-		}
+		hold, err := wait()
+		q.gotHold(hold, err, "nil")
 	}()
 	time.Sleep(20*time.Millisecond + p.millis(40))
 	ctx, cancel := brief()
 	defer cancel()
 	beside := p.ask(p.name("b"), "Lock beside a LockAll that waits for an earlier lock")
-	give, err := later(ctx)
-	if beside.unless(blocker.Err() != nil).got(err, "nil") {
-		_ = give(context.Background())
-	}
+	hold, err := later(ctx)
+	beside.unless(blocker.Err() != nil).gotHold(hold, err, "nil")
 	free()
 	<-over
 }
@@ -226,9 +202,7 @@ func (p *probe) nestInLost() {
 	<-outer.Lease().Done()
 	q := p.ask(name, "RLock in a section that has lost its lock").never("nil").local()
 	inner, err := p.nested.RLock(ctx, name)
-	if q.got(err, "lost") {
-		_ = inner.Release(ctx)
-	}
+	q.gotHold(inner, err, "lost")
 	p.ask(name, "Release of a section that has lost its lock").never("nil").local().got(outer.Release(ctx), "lost")
 }
 
@@ -262,9 +236,7 @@ func (p *probe) joinedReader() {
 		if joined.Lease().Mode() == fencing.Read {
 			q := p.ask(name, "Lock of a reader that has joined").never("nil", "contended", "no quorum")
 			inner, err := there.Lock(called, name, rwlock.WithMaxWait(time.Second))
-			if q.got(err, "upgrade") {
-				_ = inner.Release(ctx)
-			}
+			q.gotHold(inner, err, "upgrade")
 		}
 		_ = joined.Release(ctx)
 	}
@@ -314,9 +286,7 @@ func (p *probe) ended() {
 	}
 	q := p.ask(name, "a join of a hold that was released")
 	joined, err := take(there, called, name)
-	if q.got(err, "lost") {
-		_ = joined.Release(ctx)
-	}
+	q.gotHold(joined, err, "lost")
 	time.Sleep(60 * time.Millisecond)
 }
 
@@ -351,9 +321,7 @@ func (p *probe) ownersOrder() {
 	}
 	q := p.ask(a, call).never("nil").beside(blocker)
 	all, err := p.nested.LockAll(owned, p.inAnyOrder(a))
-	if q.unless(section.Lease().Err() != nil).got(err, "lock order") {
-		_ = all.Release(ctx)
-	}
+	q.unless(section.Lease().Err() != nil).gotHold(all, err, "lock order")
 	free()
 	<-waiting
 }
@@ -373,19 +341,8 @@ func (p *probe) ownersWait() {
 		p.waitsTogether(owned, a, blocker)
 		return
 	}
-	p.besideWait(func() (func(context.Context) error, error) {
-		all, err := p.nested.LockAll(owned, p.inAnyOrder(a, b))
-		if err != nil {
-			return nil, err
-		}
-		return all.Release, nil
-	}, blocker, free, func(ctx context.Context) (func(context.Context) error, error) {
-		hold, err := p.nested.Lock(within(owned, ctx), b)
-		if err != nil {
-			return nil, err
-		}
-		return hold.Release, nil
-	})
+	p.besideWait(func() (releaser, error) { return p.nested.LockAll(owned, p.inAnyOrder(a, b)) }, blocker, free,
+		func(ctx context.Context) (releaser, error) { return p.nested.Lock(within(owned, ctx), b) })
 }
 
 // within is owned, until ctx ends.
@@ -410,8 +367,6 @@ func (p *probe) waitsTogether(owned context.Context, name string, blocker *rwloc
 	time.Sleep(10 * time.Millisecond)
 	q := p.ask(name, "Lock of an owner that waits for itself").never("nil").beside(blocker).within(second + slack)
 	hold, err := p.nested.Lock(owned, name, rwlock.WithMaxWait(second))
-	if q.got(err, "contended") {
-		_ = hold.Release(context.Background())
-	}
+	q.gotHold(hold, err, "contended")
 	<-over
 }
