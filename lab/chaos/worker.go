@@ -20,6 +20,7 @@ import (
 	"github.com/redis/rueidis"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed74116694/fencelock/internal/test/testredis"
 	"github.com/seed74116694/fencelock/lab/chaos/history"
 	"github.com/seed74116694/fencelock/redlock"
 	"github.com/seed74116694/fencelock/reentrant"
@@ -323,20 +324,8 @@ func (w *worker) connect(ctx context.Context, addr string, d *net.Dialer, _ *tls
 	if err != nil {
 		return nil, err
 	}
-	return &farEnd{conn, addr}, nil
+	return testredis.FarEnd(conn, addr), nil
 }
-
-// farEnd is a connection over a link that names the server.
-type farEnd struct {
-	net.Conn
-	addr string
-}
-
-func (c *farEnd) RemoteAddr() net.Addr { return c }
-
-// Network and String make it a net.Addr.
-func (c *farEnd) Network() string { return "tcp" }
-func (c *farEnd) String() string  { return c.addr }
 
 // closeBeneath closes the locker while several goroutines use it.
 func (c *client) closeBeneath(at *opened) {

@@ -64,15 +64,21 @@ func (o Options) goRedis(addr string) *redis.Client {
 // dialAutomatic is rwlock.Dial with rueidis' automatic mode: a command that is alone is written and its reply is read
 // by the caller's own goroutine, unless its context can end.
 func dialAutomatic(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
+	base = asDial(addr, base)
+	base.PipelineMultiplex, base.DisableCache = -1, true
+	return rueidis.NewClient(base)
+}
+
+// asDial returns what the options of rwlock.Dial have in common with those of other clients.
+func asDial(addr string, base rueidis.ClientOption) rueidis.ClientOption {
 	if addr != "" {
 		base.InitAddress, base.ForceSingleClient = []string{addr}, true
 	}
-	base.PipelineMultiplex, base.DisableCache = -1, true
 	base.Dialer.Timeout, base.Dialer.KeepAlive = time.Second, time.Second
 	base.ConnWriteTimeout = 3 * time.Second
 	base.RingScaleEachConn = 11
 	base.ReadBufferEachConn, base.WriteBufferEachConn = 16<<10, 16<<10
-	return rueidis.NewClient(base)
+	return base
 }
 
 func closeAll(clients []rueidis.Client) {

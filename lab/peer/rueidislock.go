@@ -47,12 +47,8 @@ func openRueidislock(o Options) (Peer, error) {
 
 // dialCaching is rwlock.Dial with a client-side cache, by which rueidislock learns of releases.
 func dialCaching(addr string, base rueidis.ClientOption) (rueidis.Client, error) {
-	base.InitAddress, base.ForceSingleClient = []string{addr}, true
+	base = asDial(addr, base)
 	base.AlwaysPipelining = true
-	base.Dialer.Timeout, base.Dialer.KeepAlive = time.Second, time.Second
-	base.ConnWriteTimeout = 3 * time.Second
-	base.RingScaleEachConn = 11
-	base.ReadBufferEachConn, base.WriteBufferEachConn = 16<<10, 16<<10
 	return rueidis.NewClient(base)
 }
 

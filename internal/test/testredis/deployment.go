@@ -39,13 +39,15 @@ func NewLink(t testing.TB, option rueidis.ClientOption) *Link {
 		if err != nil {
 			return nil, err
 		}
-		return &farEnd{conn, addr}, nil
+		return FarEnd(conn, addr), nil
 	}
 	t.Cleanup(l.close)
 	return l
 }
 
-// farEnd is a connection that knows the address at its other end, as a network connection does.
+// FarEnd returns the connection with that address at its other end.
+func FarEnd(conn net.Conn, addr string) net.Conn { return &farEnd{conn, addr} }
+
 type farEnd struct {
 	net.Conn
 	addr string
