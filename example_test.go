@@ -21,6 +21,9 @@ type accounts struct {
 }
 
 func (a *accounts) Save(ctx context.Context, fence fencing.Fence, balance int) error {
+	if fence.Mode != fencing.Write { // Do would run it beside other readers
+		return fmt.Errorf("%w for writing: %v", fencing.ErrMissing, fence)
+	}
 	return a.guard.Do(ctx, fence, func(context.Context) error {
 		fmt.Println("saved", balance)
 		return nil
@@ -53,8 +56,11 @@ func Example() {
 	stalled := late
 	_ = locker.Do(ctx, "account:42", save(200))
 	fmt.Println("refused:", errors.Is(store.Save(ctx, stalled, 101), fencing.ErrStale))
+	err = locker.RDo(ctx, "account:42", save(102))
+	fmt.Println("a reader refused:", errors.Is(err, fencing.ErrMissing))
 	// Output:
 	// saved 100
 	// saved 200
 	// refused: true
+	// a reader refused: true
 }

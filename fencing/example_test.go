@@ -18,6 +18,9 @@ func Example() {
 		balance int
 	)
 	deposit := func(f fencing.Fence, amount int) error {
+		if f.Mode != fencing.Write { // Do would run it beside other readers
+			return fmt.Errorf("%w for writing: %v", fencing.ErrMissing, f)
+		}
 		return guard.Do(context.Background(), f, func(context.Context) error {
 			balance += amount
 			return nil
@@ -28,10 +31,13 @@ func Example() {
 
 	fmt.Println(deposit(current, 100))
 	fmt.Println(deposit(paused, 1))
+	reader := fencing.Fence{Resource: "account/7", Token: 35, Mode: fencing.Read}
+	fmt.Println(deposit(reader, 1))
 	fmt.Println(balance)
 	// Output:
 	// <nil>
 	// fencing: stale token: "account/7" has seen 34, got 33
+	// fencing: no token for writing: read "account/7" token 35
 	// 100
 }
 

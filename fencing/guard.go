@@ -12,5 +12,8 @@ type Guard interface {
 	// [ErrMalformed]. Otherwise Do returns the result of access. The register stays raised even if access fails,
 	// because a failed access may have happened in part. The access is over when it returns: what it leaves running is
 	// not guarded.
+	//
+	// Do cannot tell whether access writes. Under a Read fence it must not: a method that writes asks for f.Mode == Write
+	// first.
 	Do(ctx context.Context, f Fence, access func(context.Context) error) error
 }

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Watermark is the [Guard] of data that a single process keeps: data in its memory, a file, a device that only this
-// process writes to. The zero value is ready; it must not be copied and is safe for concurrent use.
+// Watermark is the [Guard] of data in the memory of one process. The zero value is ready; it must not be copied and is
+// safe for concurrent use.
 //
 // Accesses of different resources never wait for each other. Accesses of one resource wait as with a [sync.RWMutex]: a
 // write runs alone, reads and derived stores run side by side, first come first served. Hence no newer access runs
@@ -18,8 +18,8 @@ import (
 // arrival is refused at once.
 //
 // A Watermark keeps the registers of every resource that it has seen, some 200 bytes each, for its whole life:
-// forgetting a register would let the next stale write through. The registers do not survive the process; data that
-// survives it needs a guard that stores its registers with the data.
+// forgetting a register would let the next stale write through. The registers end with the process. A file outlives it:
+// after a restart an old token would be accepted. Store [Registers] in the file, with the data; see the example there.
 type Watermark struct {
 	mu        sync.Mutex // guards the map, never held while a goroutine waits
 	resources map[string]*register
@@ -37,6 +37,9 @@ var _ Guard = (*Watermark)(nil)
 
 // Do implements [Guard]. While Do waits for another access to end, ctx bounds the waiting: the error matches ctx.Err()
 // and its cause, such as [ErrLost], and nothing has changed.
+//
+// Under a [Read] fence access runs beside other readers, and must not write. Do cannot see what it does: a method that
+// writes asks for f.Mode == Write first.
 //
 // access gets a context that marks it as running inside; pass it on. Under this context, any access of the same
 // resource of the same Watermark returns [ErrNested] at once: it would wait for itself.
@@ -178,6 +181,9 @@ func enter(ctx context.Context, entries []entry, next int, access func(context.C
 		return access(ctx)
 	}
 	e := entries[next]
+	if ctx.Err() != nil {
+		return fmt.Errorf("fencing: %q not accessed: %w", e.fence.Resource, ended(ctx))
+	}
 	if err := e.gate.enter(ctx, e.rule.alone); err != nil {
 		return fmt.Errorf("fencing: waiting for accesses of %q to end: %w", e.fence.Resource, err)
 	}
@@ -231,12 +237,9 @@ type visitor struct {
 	entered chan struct{} // closed when inside
 }
 
-// enter returns nil once the caller is inside. If ctx ends first, it returns ctx's error with the cause, and the gate
-// is as if enter had not been called.
+// enter returns nil once the caller is inside. If ctx ends while it waits, it returns ctx's error with the cause, and
+// the gate is as if enter had not been called.
 func (g *gate) enter(ctx context.Context, alone bool) error {
-	if ctx.Err() != nil {
-		return ended(ctx)
-	}
 	g.mu.Lock()
 	if len(g.queue) == 0 && g.fits(alone) {
 		g.occupy(alone)

@@ -132,13 +132,38 @@ func TestWatermarkWaitingEndsWithItsContext(t *testing.T) {
 		err := <-writer
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, fencing.ErrLost)
-		require.ErrorContains(t, err, `"a"`)
+		require.ErrorContains(t, err, `waiting for accesses of "a" to end`)
 		require.NoError(t, <-reader, "who waited behind it goes on")
 		finish()
 		_, maxWrite := w.Seen("a")
 		require.Zero(t, maxWrite)
 		require.NoError(t, w.Do(context.Background(), write("a", 7), nothing))
 	})
+}
+
+// An error says that an access waited only if it did.
+func TestWatermarkUnderAContextThatHasEnded(t *testing.T) {
+	lost := &fencing.LostError{Resource: "a", Token: 6, Reason: "expired"}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(lost)
+	for name, busyWith := range map[string]string{"free": "b", "another is inside": "a"} {
+		t.Run(name, func(t *testing.T) {
+			var w fencing.Watermark
+			finish := busy(t, w.Do, read(busyWith, 5))
+			defer finish()
+			for _, f := range []fencing.Fence{read("a", 6), write("a", 6)} {
+				err := w.Do(ctx, f, func(context.Context) error {
+					t.Error("it must not run")
+					return nil
+				})
+				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, err, lost)
+				require.EqualError(t, err, `fencing: "a" not accessed: context canceled: `+lost.Error())
+			}
+			_, maxWrite := w.Seen("a")
+			require.Zero(t, maxWrite)
+		})
+	}
 }
 
 func TestWatermarkLetInAndCancelledAtOnce(t *testing.T) {

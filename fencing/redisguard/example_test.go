@@ -74,26 +74,35 @@ if balance < tonumber(ARGV[1]) then return redis.error_reply('LOW the balance is
 return redis.call('DECRBY', KEYS[1], ARGV[1])`)
 
 	ctx := context.Background()
+	pay := func(fence fencing.Fence, amount string) (int64, error) {
+		if fence.Mode != fencing.Write { // Do sends any script, under a read lock too
+			return 0, fmt.Errorf("%w for writing: %v", fencing.ErrMissing, fence)
+		}
+		reply, err := guard.Do(ctx, fence, withdraw, []string{"balance:{7}"}, []string{amount})
+		if err != nil {
+			return 0, err
+		}
+		return reply.AsInt64()
+	}
 	fence := fencing.Fence{Resource: "account/7", Token: 18, Mode: fencing.Write}
 	if err := guard.Set(ctx, fence, "balance:{7}", "100", 0); err != nil {
 		panic(err)
 	}
-	reply, err := guard.Do(ctx, fence, withdraw, []string{"balance:{7}"}, []string{"30"})
-	if err != nil {
-		panic(err)
-	}
-	balance, err := reply.AsInt64()
-	fmt.Println(balance, err)
+	fmt.Println(pay(fence, "30"))
+	_, err = pay(fence, "80")
+	fmt.Println(err)
 
-	_, err = guard.Do(ctx, fence, withdraw, []string{"balance:{7}"}, []string{"80"})
+	reader := fencing.Fence{Resource: "account/7", Token: 18, Mode: fencing.Read}
+	_, err = pay(reader, "30")
 	fmt.Println(err)
 
 	fence.Token = 17
-	_, err = guard.Do(ctx, fence, withdraw, []string{"balance:{7}"}, []string{"30"})
+	_, err = pay(fence, "30")
 	fmt.Println(errors.Is(err, fencing.ErrStale))
 	// Output:
 	// 70 <nil>
 	// redisguard: key "balance:{7}": LOW the balance is too low
+	// fencing: no token for writing: read "account/7" token 18
 	// true
 }
 
