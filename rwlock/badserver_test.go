@@ -98,6 +98,7 @@ func TestServerRefusesForGood(t *testing.T) {
 		{"no scripts allowed, advice", plain, as("noscripts"), "a server that runs Lua scripts"},
 		{"no scripts", without, rueidis.ClientOption{}, "a server that runs Lua scripts"},
 		{"no keys allowed", plain, as("nokeys"), "NOPERM"},
+		{"no such database", plain, rueidis.ClientOption{SelectDB: 99}, "DB index is out of range"},
 		{"a command not allowed", plain, as("nocommand"), "can't run this command"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -106,6 +107,37 @@ func TestServerRefusesForGood(t *testing.T) {
 			require.NoError(t, locker.Close())
 			onlyTokensOn(t, plain)
 		})
+	}
+}
+
+// The advice has the form of URL that the server wants.
+func TestAdviceForAURL(t *testing.T) {
+	testredis.Require(t)
+	node := testredis.StartBinary(t, redisBinary(t), "--cluster-enabled", "yes").Addr()
+	open, closed := testredis.Start(t).Addr(), testredis.Start(t, "--requirepass", "s3cret").Addr()
+	const passwordAlone = "or redis://:password@host:port where there is only a password"
+	for url, advice := range map[string]string{
+		"redis://" + closed:               passwordAlone,
+		"redis://s3cret@" + closed:        passwordAlone, // without the colon it is a user
+		"redis://:wrong@" + closed:        passwordAlone,
+		"redis://user:s3cret@" + closed:   passwordAlone,
+		"redis://" + open + "/99":         "the server has fewer databases: choose a smaller number",
+		"redis://" + node + "/1":          "the server is a node of a Cluster, which has database 0 alone",
+		"redis://:s3cret@" + closed + "/": "",
+	} {
+		locker := expect.NoError(rwlock.Open(url, testredis.Silent())).In(t)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+		lease, err := locker.Lock(ctx, "orders")
+		require.NoError(t, ctx.Err(), "%s waited for the end of its context", url)
+		cancel()
+		if advice == "" {
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(t.Context()))
+		} else {
+			expect.Fails(t, err, rwlock.ErrNoQuorum, advice)
+			require.NotContains(t, err.Error(), "s3cret")
+		}
+		require.NoError(t, locker.Close())
 	}
 }
 

@@ -71,7 +71,8 @@ func TestAWrongConfigurationIsSaid(t *testing.T) {
 			addr: "redis://newcomer:wrong@" + locked.Addr(), advice: "this user and password, as in redis://", end: "WRONGPASS",
 		},
 		"no password": {
-			addr: "redis://" + secret.Addr(), advice: "the server wants a password, as in redis://", end: "NOAUTH",
+			addr: "redis://" + secret.Addr(), end: "NOAUTH",
+			advice: "redis://:password@host:port where there is only a password",
 		},
 		"full server": {
 			addr: full.Addr(), line: "refuses its waiters", advice: "raise maxmemory", end: "OOM command not allowed",

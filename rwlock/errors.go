@@ -305,7 +305,7 @@ func convertError(err error) error {
 		if e.Final {
 			return convertError(e.Cause)
 		}
-		return fmt.Errorf("not retried yet: %w", convertError(e.Cause))
+		return fmt.Errorf("failed a moment ago: %w", convertError(e.Cause))
 	case *lockerr.Advised:
 		return &lockerr.Advised{Refusal: convertError(e.Refusal), Advice: e.Advice}
 	case *lockerr.Unreplicated:

@@ -23,7 +23,8 @@ var withPassword = []string{
 	"redis://:PASSWORD@cache:6379/0", "rediss://default:PASSWORD@cache", "redis://u:PASSWORD@a:1,b:1,c",
 	"unix://:PASSWORD@/run/redis.sock?db=1", "redis-sentinel://u:PASSWORD@a,b/name/1", "redis-cluster://:PASSWORD@a,b",
 	"redis://:PASSWORD@a?addr=b&master_set=m", "redis://:PASSWORD@cache:port", "redis://:PASSWORD@cache/zero",
-	"redis://:PASSWORD@cache?db=zero&dial_timeout=soon", "redis://u%zz:PASSWORD@cache", "http://:PASSWORD@cache",
+	"redis://:PASSWORD@cache?db=zero&dial_timeout=soon",
+	"redis://:PASSWORD@cache?masterset=m", "redis://u%zz:PASSWORD@cache", "http://:PASSWORD@cache",
 	":PASSWORD@cache:6379", "default:PASSWORD@cache:6379", "redis//:PASSWORD@cache", "redis-sentinel://:PASSWORD@a",
 	"unix://:PASSWORD@run/redis.sock", "PASSWORD@cache", "redis:/:PASSWORD@cache:6379",
 }
@@ -85,6 +86,39 @@ func FuzzPasswordsAreNotTold(f *testing.F) {
 			require.Equal(t, plain.Option.InitAddress, read.Option.InitAddress, form)
 		}
 	})
+}
+
+// A parameter with a mistake in its name is not ignored: ?master-set=m would be a locker over a sentinel. The error has
+// the name if it has letters alone, and never a value.
+func TestParametersThatAURLDoesNotHave(t *testing.T) {
+	const known = "addr, client_cache, client_name, db, dial_timeout, master_set, max_retries, protocol, skip_verify, " +
+		"write_timeout"
+	for query, says := range map[string]string{
+		"foo=s3cret":                    "foo is no parameter",
+		"master-set=s3cret":             "master-set is no parameter",
+		"db=1&zz=s3cret&Master_Set=x":   "Master_Set is no parameter",
+		"s3cret":                        "what a URL has after the question mark is no parameter",
+		"s3cret=x":                      "what a URL has after the question mark is no parameter",
+		"=s3cret":                       "what a URL has after the question mark is no parameter",
+		"dial_timeout=s3cret&unknown=1": "unknown is no parameter",
+	} {
+		url := "redis://:s3cret@localhost/?" + query
+		one, _ := rwlock.Open(url)
+		require.Nil(t, one, query)
+		for _, err := range []error{
+			expect.ErrorOf(rwlock.Open(url)), expect.ErrorOf(redlock.Open([]string{url, "b:1", "c:1"})),
+			redlock.Found(t.Context(), []string{url, "b:1", "c:1"}),
+		} {
+			expect.Fails(t, err, rwlock.ErrOption, says, known)
+			require.NotContains(t, err.Error(), "s3cret")
+		}
+	}
+	for _, query := range []string{
+		"db=1", "dial_timeout=1s&write_timeout=1s", "skip_verify", "protocol=3&client_cache=0&max_retries=0&client_name=a",
+	} {
+		locker := expect.NoError(rwlock.Open("redis://localhost:1/?"+query, testredis.Silent())).In(t, query)
+		require.NoError(t, locker.Close())
+	}
 }
 
 // What a server refuses, and what the log says of that, does not depend on the password either.

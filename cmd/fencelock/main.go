@@ -16,6 +16,7 @@
 // rwlock.Open takes it:
 //
 //	redis://user:password@host:6379/0                        one server; rediss:// is TLS
+//	redis://:password@host:6379                              the same, where there is only a password
 //	redis://host-a:6379,host-b:6379,host-c:6379              a quorum of masters
 //	unix:///run/redis.sock?db=0                              one server, by its socket
 //	redis-sentinel://user:password@host-a:26379,host-b/name  the master that the sentinels call name

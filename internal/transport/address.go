@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +31,8 @@ func (a Address) IsOneServer() bool {
 func (a Address) IsSentinel() bool { return a.Option.Sentinel.MasterSet != "" }
 
 // The rules of addresses. None of them quotes a URL, not even in part: a password with a character that should have
-// been escaped may stand anywhere in the URL. A text with an @ and no scheme may be such a URL too.
+// been escaped may stand anywhere in the URL. A text with an @ and no scheme may be such a URL too. The one exception
+// is the name of a parameter that there is not, if it has letters alone.
 const (
 	ruleForm = "must be host:port or a URL, which begins with redis://, rediss://, unix://, redis-sentinel:// or " +
 		"redis-cluster://"
@@ -206,8 +209,32 @@ func (r *urlReader) readDatabase(path string) (rule string) {
 	return ""
 }
 
-// readParameters reads the other parameters of rueidis.ParseURL.
+// parameters are what may follow the question mark of a URL: those of rueidis.ParseURL.
+var parameters = []string{
+	"addr", "client_cache", "client_name", "db", "dial_timeout", "master_set", "max_retries", "protocol", "skip_verify",
+	"write_timeout",
+}
+
+// refuseUnknown returns the rule that a parameter breaks which there is not. Ignored, master-set for master_set would
+// make a locker over a sentinel.
+func (r *urlReader) refuseUnknown() (rule string) {
+	for _, name := range slices.Sorted(maps.Keys(r.query)) {
+		if slices.Contains(parameters, name) {
+			continue
+		}
+		if name == "" || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz-_") != "" {
+			name = "what a URL has after the question mark" // it may be a part of a password
+		}
+		return name + " is no parameter of a URL; there are " + strings.Join(parameters, ", ")
+	}
+	return ""
+}
+
+// readParameters reads the parameters, but for the servers and the database.
 func (r *urlReader) readParameters() (rule string) {
+	if rule = r.refuseUnknown(); rule != "" {
+		return rule
+	}
 	o := &r.a.Option
 	for name, limit := range map[string]*time.Duration{
 		"dial_timeout": &o.Dialer.Timeout, "write_timeout": &o.ConnWriteTimeout,

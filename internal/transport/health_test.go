@@ -182,6 +182,8 @@ func TestRefusals(t *testing.T) {
 		"WRONGTYPE Operation against a key holding the wrong kind":        {permanent: true, conflict: true},
 		"ERR hash value is not an integer":                                {permanent: true, conflict: true},
 		"ERR unknown command 'EVALSHA'":                                   {permanent: true},
+		"ERR DB index is out of range":                                    {permanent: true},
+		"ERR SELECT is not allowed in cluster mode":                       {permanent: true},
 		"ERR max number of clients reached":                               {},
 		"BUSY Redis is busy running a script":                             {},
 		"UNKILLABLE Sorry the script already executed write commands":     {},

@@ -28,7 +28,7 @@ func (e *NotSent) Error() string {
 	if e.Final {
 		return e.Cause.Error()
 	}
-	return "not retried yet: " + e.Cause.Error()
+	return "failed a moment ago: " + e.Cause.Error()
 }
 
 func (e *NotSent) Unwrap() error { return e.Cause }
@@ -111,6 +111,8 @@ func kindOf(err error) refusalKind {
 		return crossSlot
 	case strings.HasPrefix(text, "ACL failure in script"): // Valkey's NOPERM inside a script
 		return denied
+	case strings.HasPrefix(text, noDatabase), strings.HasPrefix(text, databaseOfCluster): // their first words are no codes
+		return rejected
 	case code != "":
 		if kind, known := kindOfCode[code]; known {
 			return kind
@@ -123,6 +125,12 @@ func kindOf(err error) refusalKind {
 		return rejected
 	}
 }
+
+// The refusals of a connection to a database that the server does not have.
+const (
+	noDatabase        = "DB index is out of range"
+	databaseOfCluster = "SELECT is not allowed in cluster mode"
+)
 
 // refusalCode returns the capitalized first word of a refusal, or "". rueidis removes the general code ERR.
 func refusalCode(text string) string {
@@ -176,6 +184,8 @@ const DiskCure = "free or repair the server's disk, its log says why, and save a
 var cures = []struct{ part, cure string }{
 	{"WRONGPASS", "the server does not accept this user and password" + inTheURL},
 	{"NOAUTH", "the server wants a password" + inTheURL},
+	{noDatabase, "the server has fewer databases: choose a smaller number, or raise databases in its configuration"},
+	{databaseOfCluster, "the server is a node of a Cluster, which has database 0 alone"},
 	{"NOPERM", "give the user the rights that SECURITY.md lists for this deployment; fencelock doctor names what is " +
 		"missing"},
 	{"OOM ", "the server has no memory left: raise maxmemory, or find what fills it (redis-cli --bigkeys)"},
@@ -202,7 +212,8 @@ var cures = []struct{ part, cure string }{
 	{"no such host", "no DNS server knows this name: is the address right?"},
 }
 
-const inTheURL = ", as in redis://user:password@host:port or the options of Dial"
+const inTheURL = ", as in redis://user:password@host:port, or redis://:password@host:port where there is only a " +
+	"password, or in the options of Dial"
 
 const tlsCure = "the server ends the connection: does it speak TLS at this port, or is it no Redis?"
 
