@@ -36,8 +36,11 @@ func (s *Set) Read(ctx context.Context, master int) Reading {
 // Examine applies the rules to the markers of all masters, as a pass does, and changes nothing.
 func (s *Set) Examine(all []Reading) []Standing {
 	s.mu.Lock()
-	v := s.view
+	v, founding := s.view, "the first lock founds it, and takes"
 	v.history = v.clone()
+	if s.current != nil {
+		founding = "founding it has begun, and takes"
+	}
 	s.mu.Unlock()
 	standings := make([]Standing, len(all))
 	if len(all) == 1 {
@@ -60,7 +63,7 @@ func (s *Set) Examine(all []Reading) []Standing {
 			standing.Err = errors.New("has no marker, and gets none while too many masters are unfit")
 		case f.state == unmarked && follows == foundNew:
 			standing.Abstains = quarantine
-			standing.Err = fmt.Errorf("belongs to no set so far: the first lock founds it, and takes %v", quarantine)
+			standing.Err = fmt.Errorf("belongs to no set so far: %s %v", founding, quarantine)
 		case !f.inOrder():
 			standing.Abstains = quarantine
 			standing.Err = fmt.Errorf("may have lost leases: the next lock has it abstain for %v", quarantine)

@@ -164,6 +164,32 @@ func TestServersThatBeginLater(t *testing.T) {
 	})
 }
 
+// What is examined before a set is founded says who founds it: the first lock, or a pass that has begun.
+func TestExamineSaysWhoFoundsTheSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := embed(t, func(int, *testredis.Mini) {})
+		var empty []masterset.Reading
+		for i := range e.masters {
+			empty = append(empty, e.Read(t.Context(), i))
+		}
+		says := func(text string) {
+			for _, standing := range e.Examine(empty) {
+				require.ErrorContains(t, standing.Err, "belongs to no set so far: "+text)
+			}
+		}
+		says("the first lock founds it, and takes ")
+		for _, m := range e.minis {
+			m.Freeze()
+		}
+		e.Begin()
+		says("founding it has begun, and takes ")
+		for _, m := range e.minis {
+			m.Thaw()
+		}
+		require.NoError(t, e.Check(t.Context()))
+	})
+}
+
 // However many calls of Recheck come, the passes have a pause between them.
 func TestRecheckPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
