@@ -87,7 +87,7 @@ type AheadError struct {
 // Error names the job, the tick, how far it is ahead, and the limit.
 func (e *AheadError) Error() string {
 	return fmt.Sprintf("%v: job %q, the tick of %s is due in %v and must be within %v: compare the clocks",
-		ErrAhead, e.Job, text(e.Due), e.Due.Sub(e.Server), e.Within)
+		ErrAhead, e.Job, text(e.Due), e.Due.Sub(e.Server), (e.Within + time.Millisecond - 1).Truncate(time.Millisecond))
 }
 
 // Unwrap returns [ErrAhead].

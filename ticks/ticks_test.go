@@ -339,6 +339,17 @@ func TestRefusedBeforeAnythingIsSent(t *testing.T) {
 	})
 }
 
+// A limit of which a few nanoseconds have passed is shown as it was given.
+func TestAheadErrorIsRound(t *testing.T) {
+	server := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+	for within, says := range map[time.Duration]string{
+		time.Minute: "within 1m0s:", time.Minute - 51703: "within 1m0s:", 1: "within 1ms:", 0: "within 0s:",
+	} {
+		err := &ticks.AheadError{Job: "report", Due: server.Add(time.Hour), Server: server, Within: within}
+		require.ErrorContains(t, err, "is due in 1h0m0s and must be "+says)
+	}
+}
+
 // A tick is one script call in each process, which uses no key but the two that the page names.
 func TestOneCallATick(t *testing.T) {
 	server := testredis.Start(t)
