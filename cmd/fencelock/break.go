@@ -16,6 +16,24 @@ import (
 	"github.com/seed74116694/fencelock/rwlock"
 )
 
+// wrongBreak says what is wrong with the flags, or "".
+func wrongBreak(name, hold string, token uint64, reason string, limit time.Duration) string {
+	var wrong []string
+	switch {
+	case hold != "" && token != 0:
+		wrong = append(wrong, "takes either -hold or -token, not both")
+	case hold == "" && token == 0:
+		wrong = append(wrong, fmt.Sprintf("needs -hold or -token: fencelock inspect %s shows them", printable(name)))
+	}
+	if reason == "" {
+		wrong = append(wrong, "needs -reason: why, for the process and its log")
+	}
+	if limit < 0 {
+		wrong = append(wrong, "-for must not be negative")
+	}
+	return strings.Join(wrong, "; ")
+}
+
 func defineBreak(flags *flag.FlagSet) func(context.Context, *session) (int, error) {
 	hold := flags.String("hold", "", "the `id` of the hold or of the waiter, as inspect shows it")
 	token := flags.Uint64("token", 0, "the token of the hold, in place of its id")
@@ -25,9 +43,8 @@ func defineBreak(flags *flag.FlagSet) func(context.Context, *session) (int, erro
 	now := flags.Bool("now", false, "free the lock at once: its process may work on beside the next holder until its\n"+
 		"next renewal, so this is safe only where the storage checks tokens")
 	return func(ctx context.Context, s *session) (int, error) {
-		if (*hold == "") == (*token == 0) || *reason == "" || *limit < 0 {
-			fmt.Fprintf(s.errs, "fencelock break: needs -reason, and either -hold or -token: fencelock inspect %s shows "+
-				"them; -for must not be negative\n", printable(s.name))
+		if wrong := wrongBreak(s.name, *hold, *token, *reason, *limit); wrong != "" {
+			fmt.Fprintf(s.errs, "fencelock break: %s\n", wrong)
 			return 0, errUsage
 		}
 		s.target.by = cmp.Or(*by, userAtHost())

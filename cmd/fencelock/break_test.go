@@ -55,14 +55,29 @@ func TestBreak(t *testing.T) {
 	got = exits(t, statusNo, at, "break", "orders", "-hold", waiter, "-reason", "again", patience)
 
 	for _, words := range []string{
-		"break orders -reason x", "break orders -hold x", "break orders -hold x -token 1 -reason x",
-		"break -reason x -hold x", "break orders -hold x -reason x -for -1s",
-		"break orders -hold x -reason x -timeout 20s -addr " + server.Addr(),
+		"break -reason x -hold x", "break orders -hold x -reason x -timeout 20s -addr " + server.Addr(),
 	} {
 		require.Equal(t, statusUsage, fencelock(t, strings.Fields(words)...).status, words)
 	}
-	got = fencelock(t, "break", "orders", "-reason", "x")
-	require.Contains(t, got.errs, "fencelock inspect orders shows them")
+}
+
+// What is wrong is said, and nothing else.
+func TestBreakSaysWhatItNeeds(t *testing.T) {
+	const which, why = "needs -hold or -token: fencelock inspect orders shows them",
+		"needs -reason: why, for the process and its log"
+	for flags, says := range map[string]string{
+		"-reason x":                    which,
+		"-hold x":                      why,
+		"-token 1":                     why,
+		"":                             which + "; " + why,
+		"-hold x -token 1 -reason x":   "takes either -hold or -token, not both",
+		"-hold x -reason x -for -1s":   "-for must not be negative",
+		"-hold x -for -1s":             why + "; -for must not be negative",
+		"-now -hold x -token 1 -by me": "takes either -hold or -token, not both; " + why,
+	} {
+		got := exits(t, statusUsage, append([]string{"break", "orders"}, strings.Fields(flags)...)...)
+		require.Equal(t, "fencelock break: "+says+"\n", got.errs, flags)
+	}
 }
 
 // The hold of a process that hears nothing, as one that is down, stands and cannot be renewed. Its token names it.

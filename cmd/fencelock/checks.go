@@ -167,7 +167,7 @@ var (
 	forMessages = &lack{warning, "waiters ask at an interval, because they get no messages"}
 	forShards   = &lack{warning, "each hand-off is sent to all nodes"}
 	forInfo     = &lack{warning, "a restart and an evicting server are not noticed"}
-	forList     = &lack{ok, "locks work, only fencelock list does not"}
+	forList     = &lack{ok, "locks work, only fencelock list and serve do not"}
 
 	lacks = []*lack{forLocks, forMessages, forShards, forInfo, forList}
 )
@@ -244,8 +244,8 @@ func (p *patient) rights(ctx context.Context) {
 		}
 	}
 	user := cmp.Or(p.target.user, "default")
-	if len(lacking[forLocks])+len(lacking[forMessages])+len(lacking[forShards])+len(lacking[forInfo]) == 0 {
-		p.report(ok, "rights", fmt.Sprintf("the user %q may do all that locks need", user), "")
+	if len(lacking) == 0 {
+		p.report(ok, "rights", fmt.Sprintf("the user %q may do all that locks and list need", user), "")
 	}
 	for _, lack := range lacks {
 		if commands := strings.Join(lacking[lack], " "); commands != "" {

@@ -73,6 +73,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		finds(t, got, "ok", check, "", "")
 	}
 	require.NotContains(t, got.out, "->")
+	finds(t, got, "ok", "rights", "may do all that locks and list need", "")
 
 	commandOn(t, server, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	got = exits(t, statusNo, at, "doctor", patience)
@@ -84,7 +85,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	commandOn(t, server, aclLine(t, testkit.ACLEachServer)...)
 	got = exits(t, statusOK, asUser, "doctor", patience)
 	finds(t, got, "ok", "rights", "+scan", "ACL SETUSER locks")
-	finds(t, got, "ok", "rights", "may do all that locks need", "")
+	require.Len(t, regexp.MustCompile(`(?m)^ok .* rights `).FindAllString(got.out, -1), 1, got.out)
 
 	for _, c := range []struct {
 		rule, level, check, text, advice string
