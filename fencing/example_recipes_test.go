@@ -35,6 +35,9 @@ func consume(ctx context.Context, log <-chan message, guard fencing.Guard, apply
 		if err != nil {
 			return err
 		}
+		if fence.Mode != fencing.Write {
+			return fmt.Errorf("%w for writing: %v", fencing.ErrMissing, fence)
+		}
 		err = guard.Do(ctx, fence, func(context.Context) error {
 			apply(m.body)
 			return nil
