@@ -287,3 +287,24 @@ func TestAFailureOfAnotherServerThanTheNode(t *testing.T) {
 		})
 	}
 }
+
+// The time limit of such a dial is neither the end of the caller's context nor its limit: the node has failed.
+func TestADialOfAnotherServerThatTimesOut(t *testing.T) {
+	for _, limit := range []time.Duration{0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newFakeCluster(t, 3)
+			addr := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 6379}
+			c.clients[1] = &brokenClient{c.clients[1], &net.OpError{
+				Op: "dial", Net: "tcp", Addr: addr, Err: context.DeadlineExceeded,
+			}}
+			b := newBed(t, c)
+			synctest.Wait()
+			key := keysOf(strconv.Itoa(c.lockOn(1)))
+			r, _ := b.Do(t.Context(), limit, refresh, key, wire.Vote{}, nil)
+			require.ErrorContains(t, r.Error(), "asked by way of another server")
+			require.NotErrorIs(t, r.Error(), context.DeadlineExceeded)
+			require.True(t, transport.DidNotRun(r.Error()))
+			require.True(t, b.At(key[0]).Failing())
+		})
+	}
+}

@@ -404,15 +404,15 @@ func (n *Node) nameFailure(ctx context.Context, r rueidis.RedisResult, sent cloc
 	switch {
 	case err == nil:
 		return r
-	case n.isOther(err):
-		return rueidis.NewErrorResult(&otherError{err})
 	case ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
-		return rueidis.NewErrorResult(&linkError{err, n.m.cfg.Clock.Now().Mono - sent.Mono})
+		err = &linkError{err, n.m.cfg.Clock.Now().Mono - sent.Mono}
 	case errors.Is(err, os.ErrDeadlineExceeded) && !DidNotRun(err):
-		return rueidis.NewErrorResult(&NoReply{After: n.m.cfg.Clock.Now().Mono - sent.Mono})
-	default:
-		return r
+		err = &NoReply{After: n.m.cfg.Clock.Now().Mono - sent.Mono}
 	}
+	if n.isOther(err) {
+		err = &otherError{err}
+	}
+	return rueidis.NewErrorResult(err)
 }
 
 // isOther reports whether a connection to another server than this node failed. The client of a Cluster tries

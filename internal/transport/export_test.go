@@ -8,13 +8,30 @@ var (
 
 // Gather adds a call to those that callers gather, as the first of them does before it sends them.
 func (n *Node) Gather(c Call) {
-	if _, full := n.pipeline.add(c); full {
-		n.pipeline.sendGathered()
+	if _, batch := n.pipeline.add(c); batch != nil {
+		batch.sendGathered()
+	}
+}
+
+// GatherAll adds calls at a moment at which no caller can send what is a batch.
+func (n *Node) GatherAll(calls []Call) {
+	var batches []*sender
+	for _, c := range calls {
+		if _, batch := n.pipeline.add(c); batch != nil {
+			batches = append(batches, batch)
+		}
+	}
+	for _, batch := range batches {
+		batch.sendGathered()
 	}
 }
 
 // SendGathered is what the first of the callers does next.
-func (n *Node) SendGathered() { n.pipeline.sendGathered() }
+func (n *Node) SendGathered() {
+	if batch := n.pipeline.takeGathered(); batch != nil {
+		batch.sendGathered()
+	}
+}
 
 // Kept returns how many senders the node keeps for batches of callers, and for how many calls the largest of their
 // arrays has room.

@@ -428,9 +428,11 @@ func TestABurstLeavesNothing(t *testing.T) {
 		b.link.Delay(50 * time.Millisecond)
 		got := newStatuses(b)
 		send := func(calls int) {
+			var all []transport.Call
 			for id := range calls {
-				b.home().Gather(got.call(release, 1000+id, []string{hold(1000 + id)}))
+				all = append(all, got.call(release, 1000+id, []string{hold(1000 + id)}))
 			}
+			b.home().GatherAll(all)
 			b.home().SendGathered()
 			synctest.Wait()
 		}

@@ -151,12 +151,13 @@ func (p *pipeline) gather(
 		w.limit.Reset(limit)
 		done = nil
 	}
-	first, full := p.add(Call{Script: s, Keys: w.keys, Vote: vote, Args: w.args, To: w.reply})
+	first, batch := p.add(Call{Script: s, Keys: w.keys, Vote: vote, Args: w.args, To: w.reply})
 	if first {
 		runtime.Gosched()
+		batch = p.takeGathered()
 	}
-	if first || full {
-		p.sendGathered()
+	if batch != nil {
+		batch.sendGathered()
 	}
 	cause := context.DeadlineExceeded
 	select {
@@ -174,35 +175,45 @@ func (p *pipeline) gather(
 	return rueidis.NewErrorResult(p.n.gaveUp(cause, keys[0], w.reply)), began
 }
 
-// add adds a call to those that callers gather. It reports whether it is the first of them, and whether they are a
-// batch.
-func (p *pipeline) add(c Call) (first, full bool) {
+// add adds a call to those that callers gather. It reports whether it is the first of them. If they are a batch now, it
+// takes them: what other callers add meanwhile is the next one.
+func (p *pipeline) add(c Call) (first bool, batch *sender) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gathered = append(p.gathered, c)
-	return len(p.gathered) == 1, len(p.gathered) == callsPerBatch
+	if p.gathered = append(p.gathered, c); len(p.gathered) == callsPerBatch {
+		batch = p.senderOfGathered()
+	}
+	return len(p.gathered) == 1, batch
 }
 
-// sendGathered sends on a goroutine of its own, so that the caller can give up.
-func (p *pipeline) sendGathered() {
+// takeGathered returns a sender with what callers have gathered, or nil if it has left as a batch.
+func (p *pipeline) takeGathered() *sender {
 	p.mu.Lock()
-	if len(p.gathered) == 0 { // they were a batch
-		p.mu.Unlock()
-		return
+	defer p.mu.Unlock()
+	if len(p.gathered) == 0 {
+		return nil
 	}
-	var s *sender
+	return p.senderOfGathered()
+}
+
+// senderOfGathered moves the gathered calls to a sender, under mu.
+func (p *pipeline) senderOfGathered() (s *sender) {
 	if last := len(p.spare) - 1; last >= 0 {
 		s, p.spare = p.spare[last], p.spare[:last]
 	} else {
 		s = &sender{p: p, sending: p.n.m.cfg.Life}
 	}
 	s.batch, p.gathered = p.gathered, s.batch
-	p.mu.Unlock()
+	return s
+}
+
+// sendGathered sends on a goroutine of its own, so that the caller can give up.
+func (s *sender) sendGathered() {
 	send := func() {
 		s.send(s.batch)
-		p.keep(s)
+		s.p.keep(s)
 	}
-	if !p.n.m.cfg.Spawn(send) { // the engine is ending
+	if !s.p.n.m.cfg.Spawn(send) { // the engine is ending
 		send()
 	}
 }
