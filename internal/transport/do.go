@@ -165,7 +165,8 @@ func (n *Node) gaveUp(cause error, key string, reply answers) error {
 	return cause
 }
 
-// await returns the answer, or why it is not awaited any longer, which is that of gaveUp when ctx ends.
+// await returns the answer, or why it is not awaited any longer, which is that of gaveUp when ctx ends. The end of the
+// engine is not an end of the caller's context.
 func (n *Node) await(
 	ctx context.Context, reply answers, began clock.Instant, gaveUp func() error,
 ) (rueidis.RedisResult, clock.Instant) {
@@ -177,7 +178,7 @@ func (n *Node) await(
 		case a := <-reply:
 			return a.r, a.sent
 		case <-cfg.Life.Done():
-			return rueidis.NewErrorResult(cfg.Life.Err()), began
+			return rueidis.NewErrorResult(&NoReply{After: cfg.Clock.Now().Mono - began.Mono}), began
 		case <-ctx.Done():
 			return rueidis.NewErrorResult(gaveUp()), began
 		case <-slow.C:

@@ -320,6 +320,26 @@ func TestNothingIsPostedAgainWhenTheEngineEnds(t *testing.T) {
 	require.Less(t, answered.Load(), int64(atOnce+waiting), "there was something left")
 }
 
+// The end of the engine is not reported as the end of a context of the caller's, which has not ended.
+func TestACallerWhoseEngineEnds(t *testing.T) {
+	inBed(t, func(t *testing.T, b *bed) {
+		b.mini.Freeze()
+		defer b.mini.Thaw()
+		ended := make(chan error)
+		for _, limit := range []time.Duration{0, time.Hour} {
+			go func() {
+				r, _ := b.Do(context.Background(), limit, refresh, keysOf("any"), wire.Vote{}, []string{"-"})
+				ended <- r.NonRedisError()
+			}()
+		}
+		time.Sleep(time.Millisecond)
+		b.end()
+		for range 2 {
+			require.Equal(t, &transport.NoReply{After: time.Millisecond}, <-ended)
+		}
+	})
+}
+
 func TestMain(m *testing.M) {
 	scratch.Use("fencelock-transport")
 	goleak.VerifyTestMain(m, testredis.LeftByClusters()...)
