@@ -251,3 +251,48 @@ func TestProcessesOfAnOwnerInTurns(t *testing.T) {
 		})
 	}
 }
+
+// Several processes of one owner read at once. The masters have got their holds in different orders, and know the same
+// ones: a further read joins, and does not wait behind a writer that waits for them.
+func TestReadsOfAnOwnerAtOnce(t *testing.T) {
+	testkit.InFakeTime(t, 3, func(w *world) {
+		var mu sync.Mutex
+		rng := rand.New(rand.NewPCG(1, 2))
+		w.Net.Ways = func() time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Duration(500+rng.IntN(1000)) * time.Microsecond
+		}
+		readers, writer, another := []*process{start(w), start(w), start(w)}, start(w), start(w)
+		for range 60 {
+			ctx := reentrant.AsOwner(w.Ctx, reentrant.NewOwner())
+			holds := make([]*reentrant.Hold, len(readers))
+			var all sync.WaitGroup
+			for i, p := range readers {
+				all.Go(func() {
+					var err error
+					holds[i], err = p.RLock(ctx, "a")
+					assert.NoError(w, err)
+				})
+			}
+			all.Wait()
+			all.Go(func() {
+				h, err := writer.Lock(reentrant.AsOwner(w.Ctx, reentrant.NewOwner()), "a")
+				if assert.NoError(w, err) {
+					assert.NoError(w, h.Release(w.Ctx))
+				}
+			})
+			w.Pass(100 * time.Millisecond)
+			within, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			h, err := another.RLock(within, "a")
+			if assert.NoError(w, err) {
+				assert.NoError(w, h.Release(ctx))
+			}
+			cancel()
+			for _, h := range holds {
+				assert.NoError(w, h.Release(ctx))
+			}
+			all.Wait()
+		}
+	})
+}

@@ -2,7 +2,7 @@
 --
 -- KEYS   as in lock.lua
 -- ARGV   1 as in vote.lua, 2 hold, 3 owner, 4 mode r|w, 5 TTL ms, 6 details, 7 the token of the hold to join, 0 for
---        the owner's latest
+--        the owner's largest: the masters of a quorum may have got several read holds of it in different orders
 -- Reply  joined {1, token, ms left, server us, the owner's counter, the mode of the hold}, the owner holds nothing
 --        here, or nothing with that token {0, 0, 0, server us}, it reads and a write was requested {2, ...}, released
 --        before its acquire arrived {3, ...}, 4 and 5 as in vote.lua
@@ -21,9 +21,9 @@ local state, expiry, value, _, asked = find(id)
 if state == 'x' and expiry > ms then return store(nil, { 3, 0, 0, us }) end
 
 local counts, token, mode = recordOf('o:' .. owner) or '0', nil, nil
-local n = match(counts, '^%d+')
+local n, claimed = match(counts, '^%d+'), tonumber(ARGV[7] or 0)
 for its, kind in string.gmatch(counts, ' (%d+) (%a) %d+') do
-  if not ARGV[7] or ARGV[7] == '0' or ARGV[7] - its == 0 then token, mode = its, kind end
+  if claimed == its + 0 or claimed == 0 and its - (token or 0) >= 0 then token, mode = its, kind end
 end
 if (state == 'w' or state == 'g') and expiry > ms then
   if value == 0 then return store(nil, { 3, 0, 0, us }) end

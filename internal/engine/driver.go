@@ -24,7 +24,7 @@ type Request struct {
 	From  string // the hold that is converted to this one, or ""
 
 	Seen    fencing.Token // the largest token of the lock that a shared hold of this process had, or 0
-	Claimed fencing.Token // token of the hold that a Join is for; 0 for the owner's latest
+	Claimed fencing.Token // token of the hold that a Join is for; 0 for the owner's largest
 
 	// TokenInUse returns the token of the block that goroutines of the process use now, or 0; nil if the hold is not
 	// shared. It is called under the lease's mutex and must not block.

@@ -291,7 +291,7 @@ type Join struct {
 	Mode    fencing.Mode
 	TTL     Millis
 	Details string        // Details.Text
-	Token   fencing.Token // of the hold to join; 0 for the owner's latest
+	Token   fencing.Token // of the hold to join; 0 for the owner's largest
 }
 
 func (q Join) Args(to []string) []string {

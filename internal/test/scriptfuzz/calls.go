@@ -180,7 +180,7 @@ func (m *lock) askToYield(r *hold) {
 	}
 }
 
-// join nests a hold in its owner's standing hold: in the one with that token, or the latest.
+// join nests a hold in its owner's standing hold: in the one with that token, or the largest.
 func (m *lock) join(r hold, life, token int64) reply {
 	if m.verdict.code != 0 {
 		return m.refused()
@@ -198,7 +198,7 @@ func (m *lock) join(r hold, life, token int64) reply {
 	}
 	var joined group
 	for _, g := range m.owners[r.owner] {
-		if token == 0 || token == g.token {
+		if token == 0 && g.token >= joined.token || token == g.token {
 			joined = g
 		}
 	}
