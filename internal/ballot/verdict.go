@@ -61,7 +61,7 @@ func (t Tally) maxAgreeing(entry Entry) int {
 // itself.
 //
 // Another process of the owner may release one hold and get the next one meanwhile: of three masters one then knows
-// the first, one the second, and one neither. At a moment between these answers none stood, so that is Absent too.
+// the first, one the second, and one neither. No quorum has either of them, so that is Absent too.
 func (t Tally) joinFailure() Verdict {
 	reading := t.count(func(v *Vote) bool { return v.Reading })
 	_, same := t.commonToken()

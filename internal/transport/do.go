@@ -61,14 +61,14 @@ func (n *Node) sendAtOnce(
 	if n.inFlight.Add(1) >= groupLeast && s.joins(args) && n.groups(1) {
 		return n.pipeline.gather(ctx, limit, now, s, keys, vote, args)
 	}
-	if limit > 0 {
-		timed := n.m.Timed(ctx, limit)
-		defer timed.Stop()
-		return n.send(timed, s, keys, vote, args)
+	if limit == 0 {
+		within, stop := n.untilTheEnd(ctx)
+		defer stop()
+		return n.send(within, s, keys, vote, args)
 	}
-	within, stop := n.untilTheEnd(ctx)
-	defer stop()
-	return n.send(within, s, keys, vote, args)
+	timed := n.m.Timed(ctx, limit)
+	defer timed.Stop()
+	return n.send(timed, s, keys, vote, args)
 }
 
 // untilTheEnd returns ctx, to end with the engine too, where nothing else ends a call to a server that hangs soon: a
@@ -405,15 +405,15 @@ func (n *Node) nameFailure(ctx context.Context, r rueidis.RedisResult, sent cloc
 	switch {
 	case err == nil:
 		return r
+	case n.isOther(err):
+		return rueidis.NewErrorResult(&otherError{err})
 	case ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
-		err = &linkError{err, n.m.cfg.Clock.Now().Mono - sent.Mono}
+		return rueidis.NewErrorResult(&linkError{err, n.m.cfg.Clock.Now().Mono - sent.Mono})
 	case errors.Is(err, os.ErrDeadlineExceeded) && !DidNotRun(err):
-		err = &NoReply{After: n.m.cfg.Clock.Now().Mono - sent.Mono}
+		return rueidis.NewErrorResult(&NoReply{After: n.m.cfg.Clock.Now().Mono - sent.Mono})
+	default:
+		return r
 	}
-	if n.isOther(err) {
-		err = &otherError{err}
-	}
-	return rueidis.NewErrorResult(err)
 }
 
 // isOther reports whether a connection to another server than this node failed. The client of a Cluster tries
@@ -427,12 +427,17 @@ func (n *Node) isOther(err error) bool {
 	return net.ParseIP(host) != nil && op.Addr.String() != n.addr
 }
 
-// otherError is a failure to connect to another server of the Cluster than the one that is named beside the error.
+// otherError is a failure to connect to another server of the Cluster than the one that is named beside the error. It
+// is all that its cause is but the end of a context: a dial has a time limit of its own.
 type otherError struct{ cause error }
 
 func (e *otherError) Error() string { return "asked by way of another server: " + e.cause.Error() }
 
-func (e *otherError) Unwrap() error { return e.cause }
+func (e *otherError) As(target any) bool { return errors.As(e.cause, target) }
+
+func (e *otherError) Is(target error) bool {
+	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.cause, target)
+}
 
 // linkError is a failure to connect. It has the types of its cause, and its text unless that names only the end of the
 // client's own time limit.
