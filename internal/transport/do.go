@@ -159,7 +159,7 @@ func (n *Node) queue(
 
 // gaveUp withdraws a call that is not awaited any longer, and returns the cause, or that the call had not left.
 func (n *Node) gaveUp(cause error, key string, reply answers) error {
-	if n.m.withdraw(key, func(c Call) bool { return c.To == Receiver(reply) }) {
+	if n.m.withdraw(key, func(c *Call) bool { return c.To == Receiver(reply) }) {
 		return &NotSent{Cause: cause}
 	}
 	return cause

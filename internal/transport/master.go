@@ -174,10 +174,10 @@ func (m *Master) Post(c Call) {
 
 // Withdraw removes the request for a hold, and reports whether it had not left: then it never does.
 func (m *Master) Withdraw(lock, hold string) bool {
-	return m.withdraw(lock, func(c Call) bool { return c.Hold == hold })
+	return m.withdraw(lock, func(c *Call) bool { return c.Hold == hold })
 }
 
-func (m *Master) withdraw(key string, is func(Call) bool) bool {
+func (m *Master) withdraw(key string, is func(*Call) bool) bool {
 	n := m.At(key)
 	return n.pipeline.withdraw(is) || n.replicated != n.pipeline && n.replicated.withdraw(is)
 }

@@ -233,13 +233,15 @@ func (p *pipeline) keep(s *sender) {
 }
 
 // withdraw removes a call that has not left, and reports whether there was one.
-func (p *pipeline) withdraw(is func(Call) bool) bool {
+func (p *pipeline) withdraw(is func(*Call) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, q := range []*callQueue{&p.calls, &p.first, &p.gathered} {
-		if i := slices.IndexFunc(*q, is); i >= 0 {
-			*q = slices.Delete(*q, i, i+1)
-			return true
+		for i := range *q {
+			if is(&(*q)[i]) {
+				*q = slices.Delete(*q, i, i+1)
+				return true
+			}
 		}
 	}
 	return false
