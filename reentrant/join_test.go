@@ -221,18 +221,23 @@ func TestNestingOverAQuorum(t *testing.T) {
 	})
 }
 
+// uneven are the ways of messages that reach the masters in different orders.
+func uneven() func() time.Duration {
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(1, 2))
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Duration(500+rng.IntN(1000)) * time.Microsecond
+	}
+}
+
 // Processes of one owner take a lock in turns. While one releases its hold and the next one gets its own, the masters
 // know different holds of the owner for a moment: a call that asks then takes the lock like any other.
 func TestProcessesOfAnOwnerInTurns(t *testing.T) {
 	for _, mode := range []rwlock.Mode{rwlock.Write, rwlock.Read} {
 		testkit.InFakeTime(t, 3, func(w *world) {
-			var mu sync.Mutex
-			rng := rand.New(rand.NewPCG(1, 2))
-			w.Net.Ways = func() time.Duration {
-				mu.Lock()
-				defer mu.Unlock()
-				return time.Duration(500+rng.IntN(1000)) * time.Microsecond
-			}
+			w.Net.Ways = uneven()
 			ctx := reentrant.AsOwner(w.Ctx, reentrant.NewOwner())
 			var all sync.WaitGroup
 			for range 3 {
@@ -256,13 +261,7 @@ func TestProcessesOfAnOwnerInTurns(t *testing.T) {
 // ones: a further read joins, and does not wait behind a writer that waits for them.
 func TestReadsOfAnOwnerAtOnce(t *testing.T) {
 	testkit.InFakeTime(t, 3, func(w *world) {
-		var mu sync.Mutex
-		rng := rand.New(rand.NewPCG(1, 2))
-		w.Net.Ways = func() time.Duration {
-			mu.Lock()
-			defer mu.Unlock()
-			return time.Duration(500+rng.IntN(1000)) * time.Microsecond
-		}
+		w.Net.Ways = uneven()
 		readers, writer, another := []*process{start(w), start(w), start(w)}, start(w), start(w)
 		for range 60 {
 			ctx := reentrant.AsOwner(w.Ctx, reentrant.NewOwner())
