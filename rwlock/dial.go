@@ -112,6 +112,9 @@ func Open(addr string, opts ...Option) (*Locker, error) {
 //
 // What with adds runs on the goroutines that send and renew. While it blocks, locks wait and leases are not renewed, so
 // it must be quick and must not call the locker. It must send each command once, unchanged and in order, over client.
+//
+// The context of a command has the values of the call that it is for, where that call sends it itself: to one server,
+// with few others under way. A command for several calls, and what the locker sends later, has a context of the locker.
 func Wrap(client rueidis.Client, with func(rueidis.Client) rueidis.Client) (rueidis.Client, error) {
 	if !transport.IsTuned(client) {
 		return nil, &OptionError{"client", fmt.Sprintf("%T", client), "must be from Dial"}
